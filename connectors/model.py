@@ -1,0 +1,106 @@
+"""What a model client is: one request in, deltas and then one reply out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.messages import Message, Usage
+from celeriac.sessions.tools import ToolDefinition
+
+__all__ = [
+    "ModelCall",
+    "ModelClient",
+    "ModelError",
+    "ModelReply",
+    "ModelRequest",
+    "ReasoningDelta",
+    "TextDelta",
+]
+
+
+class ModelError(CeleriacError):
+    """One attempt of a model call failed.
+
+    Args:
+        message: What happened, without any key or header.
+        retryable: Whether the same request may work later.
+        retry_after_seconds: The wait that the provider asked for, if any.
+    """
+
+    def __init__(
+        self, message: str, *, retryable: bool, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Everything a model client needs for one call."""
+
+    model: str
+    instructions: str
+    messages: Sequence[Message]
+    """The active context, oldest first; each call is directly followed by its result."""
+    tools: Sequence[ToolDefinition]
+    session_id: str
+    turn_id: str
+    attempt: int
+    timeout_seconds: float
+    settings: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's visible reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A tool call as the model wrote it; nothing about it is trusted."""
+
+    name: str
+    arguments: str
+    provider_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A complete response. A broken or cut one is a `ModelError`, never a reply."""
+
+    text: str
+    calls: Sequence[ModelCall] = ()
+    reasoning: str = ""
+    items: Sequence[JsonValue] = ()
+    """The provider's output items, verbatim."""
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str | None = None
+    model: str | None = None
+
+
+class ModelClient(Protocol):
+    """Talks to one model service. One request per call of `stream`; never retries by itself."""
+
+    def stream(
+        self, request: ModelRequest
+    ) -> AsyncIterator[TextDelta | ReasoningDelta | ModelReply]:
+        """Yield deltas as they come and the complete reply last.
+
+        Raises:
+            ModelError: The attempt failed; nothing of it may be used.
+        """

@@ -1,0 +1,184 @@
+"""Calls: what a tool call is, how it may end, and what the model is told about it.
+
+A call's *request* (tool, arguments, digest) never changes once made. Its *outcome* is written once when it
+settles; only an ``outcome_unknown`` may later be reconciled into ``succeeded`` or ``failed``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from celeriac.sessions.jsonsafe import dump_json
+
+__all__ = [
+    "DID_NOT_RUN",
+    "CallOutcome",
+    "CallRecord",
+    "CallRequest",
+    "CallStatus",
+    "Decision",
+    "DecisionVerb",
+    "ToolEffect",
+    "result_text",
+]
+
+DID_NOT_RUN = "the tool did not run, so it is safe to call again: "
+"""How the error of a call begins whose tool certainly never started."""
+
+
+class ToolEffect(StrEnum):
+    """What a call does to the world; it decides what may happen after a crash."""
+
+    READ = "read"
+    IDEMPOTENT_WRITE = "idempotent_write"
+    NON_IDEMPOTENT_WRITE = "non_idempotent_write"
+
+
+class CallStatus(StrEnum):
+    """Where a call is. The first six are open, the others are settled."""
+
+    PENDING = "pending"
+    AWAITING_APPROVAL = "awaiting_approval"
+    AWAITING_ANSWER = "awaiting_answer"
+    AWAITING_TIMER = "awaiting_timer"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the call has an outcome."""
+        return self in _SETTLED
+
+
+_SETTLED = frozenset(
+    {
+        CallStatus.SUCCEEDED,
+        CallStatus.FAILED,
+        CallStatus.OUTCOME_UNKNOWN,
+        CallStatus.REJECTED,
+        CallStatus.CANCELLED,
+    }
+)
+
+
+class DecisionVerb(StrEnum):
+    """What a person decided about a call that needed approval."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Decision(_Record):
+    """Who decided what, when, on which digest, with which note."""
+
+    verb: DecisionVerb
+    by: str
+    at: int
+    """Unix milliseconds."""
+    digest: str
+    note: str | None = None
+
+
+class CallRequest(_Record):
+    """What the model asked for, as it was understood when the response was committed."""
+
+    id: str
+    tool: str
+    arguments: JsonValue
+    """The validated arguments, or the model's raw text when they were no JSON object."""
+    effect: ToolEffect
+    source: str | None = None
+    """Connector or MCP server the tool comes from; None for a plain tool."""
+    original_name: str | None = None
+    """The tool's name there, when it differs."""
+    turn_id: str
+    created_at: int
+    """Unix milliseconds."""
+
+
+class CallOutcome(_Record):
+    """How a call ended."""
+
+    status: CallStatus
+    result: JsonValue = None
+    error: str | None = None
+    skipped: bool = False
+    """Not run because an earlier ordered write of the same response did not succeed."""
+    reconciled_by: str | None = None
+    """Who settled an unknown outcome later: a person's name, or ``late result``."""
+    attempts: int = 0
+    settled_at: int
+    """Unix milliseconds."""
+    decision: Decision | None = None
+
+
+class CallRecord(_Record):
+    """One call as pages, API and CLI show it: request, live status and outcome in one."""
+
+    id: str
+    tool: str
+    arguments: JsonValue
+    effect: ToolEffect
+    source: str | None = None
+    original_name: str | None = None
+    turn_id: str
+    created_at: int
+    status: CallStatus
+    attempts: int = 0
+    max_attempts: int | None = None
+    requires_approval: bool = False
+    digest: str | None = None
+    """What a decision must carry while the call awaits approval."""
+    approval_reason: str | None = None
+    """Why it asks (again), e.g. that the tool's definition changed."""
+    next_attempt_at: int | None = None
+    last_error: str | None = None
+    skipped: bool = False
+    result: JsonValue = None
+    error: str | None = None
+    reconciled_by: str | None = None
+    settled_at: int | None = None
+    decision: Decision | None = None
+
+
+def result_text(tool: str, outcome: CallOutcome) -> str:
+    """Say to the model how a call ended; each kind of ending has words of its own.
+
+    Args:
+        tool: The tool's name, for the sentence.
+        outcome: The settled outcome.
+
+    Returns:
+        The text of the tool message. A result that is text is given as it is, any other as JSON.
+    """
+    if outcome.status is CallStatus.SUCCEEDED:
+        return _success_text(outcome.result)
+    if outcome.status is CallStatus.FAILED:
+        return f"Error: {outcome.error or f'{tool} failed without a message'}"
+    if outcome.status is CallStatus.REJECTED:
+        note = outcome.decision.note if outcome.decision else None
+        said = f" They said: {note}" if note else ""
+        return f"A person rejected this call of {tool}. It did not run.{said}"
+    if outcome.status is CallStatus.CANCELLED:
+        return f"This call of {tool} was cancelled before it ran. {outcome.error or ''}".rstrip()
+    return (
+        f"Outcome unknown: {tool} may or may not have taken effect. {outcome.error or ''} "
+        "Do not call it again for the same purpose before the outcome is known; tell the user so."
+    )
+
+
+def _success_text(result: JsonValue) -> str:
+    if isinstance(result, str):
+        return result
+    return dump_json(result)

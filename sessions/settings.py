@@ -1,0 +1,111 @@
+"""Settings: every environment variable Celeriac reads, in one place.
+
+Each field is read from ``CELERIAC_<FIELD NAME>``. Durations are in seconds, sizes in bytes unless the name
+says otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from celeriac.sessions.errors import ConfigurationError
+
+__all__ = ["Settings", "load_settings"]
+
+
+class Settings(BaseSettings):
+    """What can be configured, with its default and what it is for."""
+
+    model_config = SettingsConfigDict(env_prefix="CELERIAC_", frozen=True, extra="ignore")
+
+    # --- where things are kept
+    redis_url: str | None = None
+    """The session store, e.g. ``redis://host:6379/0``. Unset: an embedded Valkey in `data_dir`."""
+    broker_url: str | None = None
+    """Celery's broker. Unset: the session store itself, which makes commit and enqueue one act."""
+    data_dir: Path = Path(".celeriac")
+    """Where the embedded store and generated keys live."""
+    appendfsync: Literal["always", "everysec"] = "always"
+    """The embedded store's fsync policy; ``everysec`` is faster and may lose 2 s at a power cut."""
+
+    # --- agents and models
+    agents: str | None = None
+    """Where agents are defined: a module (``acme.agents``) or a file path; several with commas."""
+    default_agent: str | None = None
+    """The agent of a session that names none. Unset: the first one that a worker announced."""
+    model: str | None = None
+    """Default model of every agent, e.g. ``openai/gpt-5-mini``; it is then allowed for all of them."""
+
+    # --- steps
+    lease_seconds: float = Field(8.0, ge=0.5, le=300)
+    """How long a claimed step may be silent before its worker counts as lost."""
+    wake_interval_seconds: float = Field(0.5, ge=0.05, le=30)
+    """How often each worker looks at the wake index."""
+    resend_seconds: float = Field(3.0, ge=0.2, le=300)
+    """After how long a ready step that nobody claimed is sent again (then doubling, to a minute)."""
+    model_attempts: int = Field(3, ge=1, le=3)
+    """Attempts of one model call before the turn fails."""
+    model_timeout_seconds: float = Field(600, gt=0)
+    """Longest time of one model call."""
+    retry_base_seconds: float = Field(1.0, ge=0.0, le=60)
+    """First wait before a failed attempt is repeated; it doubles, up to `retry_max_seconds`."""
+    retry_max_seconds: float = Field(30.0, ge=0.0, le=3600)
+    """Longest wait that we choose; a provider may ask for longer, up to `provider_wait_max_seconds`."""
+    provider_wait_max_seconds: float = Field(900.0, ge=0.0)
+    """Longest ``Retry-After`` that is honoured; a longer one fails at once with a clear message."""
+    worker_concurrency: int = Field(16, ge=1, le=1000)
+    """Steps that one worker process runs at a time (threads)."""
+
+    # --- sizes
+    message_max_bytes: int = Field(256 * 1024, ge=1024)
+    """Longest text of a user message."""
+    result_shown_bytes: int = Field(32 * 1024, ge=256)
+    """How much of a tool's result the model reads."""
+    result_kept_bytes: int = Field(256 * 1024, ge=1024)
+    """How much of a tool's result the call record keeps."""
+    queue_max_messages: int = Field(100, ge=1)
+    """Messages that may wait in a session's queue."""
+    history_max_steps: int = Field(2000, ge=10)
+    """Entries of step history kept per session."""
+    events_max: int = Field(2000, ge=100)
+    """Live events kept per session, for resuming a stream."""
+    events_ttl_seconds: int = Field(24 * 3600, ge=60)
+    """How long a quiet session's live events are kept."""
+
+    # --- the web
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=1, le=65535)
+    session_key: SecretStr | None = None
+    """Key of the session tokens. Unset: one is made at start and said so."""
+    operators: SecretStr | None = None
+    """Operators as ``name:role:sha256-of-token``, several with commas."""
+    web_threads: int = Field(300, ge=4)
+    """Threads of one web process; event streams use at most this less 50."""
+    web_processes: int = Field(2, ge=1)
+
+
+@lru_cache(maxsize=1)
+def load_settings() -> Settings:
+    """Read the settings from the environment, once per process.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigurationError: A variable holds something wrong; the message names each one.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = [
+            f"CELERIAC_{'.'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            for item in error.errors(include_input=False, include_url=False)
+        ]
+        raise ConfigurationError(
+            "These settings cannot be used:\n  " + "\n  ".join(lines)
+        ) from None

@@ -1,0 +1,227 @@
+"""The control state of a session: what is open, and what happens next. Ids and statuses, never payloads.
+
+`SessionState` is what one commit replaces by another. It is small (a few kB) whatever the length of the
+conversation. The timing of its steps (`StepTiming`) is kept beside the JSON, in hash fields that the claim
+script can read, and is merged in on load.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from celeriac.sessions.calls import CallStatus, Decision, ToolEffect
+from celeriac.sessions.messages import Usage
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Control",
+    "ControlVerb",
+    "OpenCall",
+    "QueuedMessage",
+    "SessionState",
+    "SessionStatus",
+    "Step",
+    "StepName",
+    "StepTiming",
+    "Turn",
+    "UnknownCall",
+]
+
+SCHEMA_VERSION = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionStatus(StrEnum):
+    """What a session is doing, as people are told."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"
+
+
+class StepName(StrEnum):
+    """Every kind of step; the names are the public words for them."""
+
+    START_AGENT_SESSION = "StartAgentSession"
+    AWAIT_USER_MESSAGE = "AwaitUserMessage"
+    RUN_MODEL = "RunModel"
+    COMPACT_CONTEXT = "CompactContext"
+    CALL_TOOL = "CallTool"
+    CALL_SINGLE_ATTEMPT_TOOL = "CallSingleAttemptTool"
+    AWAIT_TOOL_APPROVAL = "AwaitToolApproval"
+    AWAIT_QUESTION_ANSWER = "AwaitQuestionAnswer"
+    AWAIT_TIMER = "AwaitTimer"
+    RESUME_TURN = "ResumeTurn"
+    APPLY_TURN_CONTROL = "ApplyTurnControl"
+    RECORD_TURN_FAILURE = "RecordTurnFailure"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the step is a wait: nobody claims it, somebody or the time ends it."""
+        return self in _WAITS
+
+
+_WAITS = frozenset(
+    {
+        StepName.AWAIT_USER_MESSAGE,
+        StepName.AWAIT_TOOL_APPROVAL,
+        StepName.AWAIT_QUESTION_ANSWER,
+        StepName.AWAIT_TIMER,
+    }
+)
+
+
+class StepTiming(_Part):
+    """When a step may run, when somebody must look at it, and who runs it. Times in Unix milliseconds."""
+
+    not_before: int
+    """Not claimable earlier (a retry's wait)."""
+    due: int | None = None
+    """When somebody must look: lease end, resend, timer or expiry. None: only a person ends it."""
+    sends: int = 0
+    """How often its message was sent to the broker."""
+    token: int = 0
+    """Fencing token of the claim; 0 means unclaimed."""
+    claimed_at: int = 0
+    owner: str = ""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a worker has it."""
+        return self.token != 0
+
+
+class Step(_Part):
+    """A step that is ready, running or waiting. A finished one is only in the history."""
+
+    id: str
+    name: StepName
+    call_id: str | None = None
+    attempt: int = 1
+    """The attempt that is running or comes next."""
+    queue: str | None = None
+    created_at: int
+    last_error: str | None = None
+    timing: StepTiming = Field(exclude=True, default=StepTiming(not_before=0))
+
+
+class OpenCall(_Part):
+    """A call of the response that the turn is working on."""
+
+    id: str
+    tool: str
+    effect: ToolEffect
+    status: CallStatus
+    """PENDING covers ready, running and retrying: the step and its claim tell which."""
+    max_attempts: int = 1
+    backoff_seconds: float | None = None
+    queue: str | None = None
+    requires_approval: bool = False
+    digest: str = ""
+    """Digest of tool, arguments and definition: what an approval is bound to."""
+    approval_reason: str | None = None
+    decision: Decision | None = None
+    ordered: bool = False
+    attempts: int = 0
+    """Attempts that were handed to the tool, or may have been."""
+    skipped: bool = False
+
+
+class ControlVerb(StrEnum):
+    """What a person told a running turn."""
+
+    STEER = "steer"
+    CANCEL = "cancel_turn"
+
+
+class Control(_Part):
+    """A stored steer or cancel_turn, waiting for the next safe step boundary."""
+
+    verb: ControlVerb
+    message_ids: tuple[str, ...] = ()
+    by: str | None = None
+    at: int
+
+
+class Turn(_Part):
+    """The open turn."""
+
+    id: str
+    started_at: int
+    message_ids: tuple[str, ...]
+    plan_mode: bool = False
+    model_calls: int = 0
+    response_seq: int | None = None
+    """Seq of the assistant message whose calls are open."""
+    calls: tuple[OpenCall, ...] = ()
+    control: Control | None = None
+    usage: Usage = Usage()
+
+
+class QueuedMessage(_Part):
+    """A message sent while a turn runs; its text is kept beside the state."""
+
+    id: str
+    plan_mode: bool = False
+    created_at: int
+
+
+class UnknownCall(_Part):
+    """A call whose outcome nobody knows yet."""
+
+    id: str
+    tool: str
+    told_model: bool = False
+
+
+class SessionState(_Part):
+    """The control state; see the module's docstring."""
+
+    schema_version: int = SCHEMA_VERSION
+    session_id: str
+    agent: str
+    model: str
+    title: str = ""
+    created_at: int
+    updated_at: int
+    turn: Turn | None = None
+    turns: int = 0
+    steps: tuple[Step, ...] = ()
+    steps_made: int = 0
+    queue: tuple[QueuedMessage, ...] = ()
+    next_seq: int = 0
+    context_from: int = 0
+    """Seq of the first message of the active context."""
+    unknown: tuple[UnknownCall, ...] = ()
+    notices: tuple[str, ...] = ()
+    """What the model must be told at the beginning of the next turn."""
+    usage: Usage = Usage()
+
+    @property
+    def status(self) -> SessionStatus:
+        """Idle without a turn; waiting when every open step waits; else running."""
+        if self.turn is None:
+            return SessionStatus.IDLE
+        if self.steps and all(step.name.waits for step in self.steps):
+            return SessionStatus.WAITING
+        return SessionStatus.RUNNING
+
+    @property
+    def wake_at(self) -> int | None:
+        """When somebody must next look at the session; None when only a person can move it."""
+        dues = [step.timing.due for step in self.steps if step.timing.due is not None]
+        return min(dues, default=None)
+
+    def step(self, step_id: str) -> Step | None:
+        """Return the open step of that id, if there is one."""
+        return next((step for step in self.steps if step.id == step_id), None)
+
+    def call(self, call_id: str) -> OpenCall | None:
+        """Return the open turn's call of that id, if there is one."""
+        calls = self.turn.calls if self.turn else ()
+        return next((call for call in calls if call.id == call_id), None)

@@ -1,0 +1,298 @@
+"""Tools: what an agent may call, what it declares about itself, and what it gets when it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import threading
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, overload, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_model
+
+from celeriac.sessions.calls import ToolEffect
+from celeriac.sessions.errors import DefinitionError
+from celeriac.sessions.jsonsafe import dump_json
+
+__all__ = [
+    "TOOL_NAME_PATTERN",
+    "ApprovalRule",
+    "FunctionTool",
+    "InvalidArguments",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolPolicy",
+    "ToolResult",
+    "ToolSource",
+    "needs_approval",
+    "tool",
+]
+
+TOOL_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+ApprovalRule = bool | Callable[[Mapping[str, JsonValue]], bool]
+"""Whether a call asks a person first: always, never, or depending on its arguments."""
+
+
+class InvalidArguments(ValueError):
+    """The model's arguments do not fit the tool's schema; the message tells it what to correct."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool knows about its call. It never holds secrets."""
+
+    session_id: str
+    call_id: str
+    idempotency_key: str
+    """Equal on every attempt of this call; give it to the provider."""
+    attempt: int
+    """1 for the first attempt."""
+    deadline: float | None = None
+    """When the attempt times out, in Unix seconds; None means never."""
+    report_progress: Callable[[str], None] = lambda _text: None
+    """Show a short text on the page while the tool runs; best effort."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Set when a person stopped the turn; a long tool may look at it and end early."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool source returns: a value for the record and the model, and whether it is an error."""
+
+    value: JsonValue
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """What is known about a tool without running it."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, JsonValue]
+    effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE
+    approval: ApprovalRule = False
+    timeout_seconds: float | None = None
+    max_attempts: int = 3
+    backoff_seconds: float | None = None
+    result_shown_bytes: int | None = None
+    queue: str | None = None
+    """Celery queue of its steps; None is ``celeriac.tool``."""
+    ordered: bool = False
+    """Run one at a time in the model's order with the other ordered writes of a response."""
+    source: str | None = None
+    original_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if TOOL_NAME_PATTERN.fullmatch(self.name) is None:
+            raise DefinitionError(
+                f"{self.name!r} is no tool name: use a letter or _ first, then at most 63 letters, "
+                "digits, _ or -"
+            )
+        if self.max_attempts < 1:
+            raise DefinitionError(f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1")
+
+    @property
+    def digest(self) -> str:
+        """Return a digest of what a person relies on when approving: name, text, schema, effect."""
+        content = dump_json(
+            [self.name, self.description, dict(self.input_schema), self.effect.value, self.source]
+        )
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Lists and calls many tools, e.g. those of an MCP server."""
+
+    async def list_tools(self) -> Sequence[ToolDefinition]:
+        """Return the tools there are now."""
+
+    async def call(
+        self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext
+    ) -> ToolResult:
+        """Run one attempt of a call; exactly one request to the outside."""
+
+
+class ToolPolicy(BaseModel):
+    """An agent's own word on a plain tool: its effect and whether it asks first."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    effect: ToolEffect | None = None
+    requires_approval: ApprovalRule | None = None
+
+
+def needs_approval(rule: ApprovalRule, arguments: Mapping[str, JsonValue]) -> bool:
+    """Apply an approval rule; a predicate that raises asks, since nobody said that it need not."""
+    if isinstance(rule, bool):
+        return rule
+    try:
+        return bool(rule(arguments))
+    except Exception:  # noqa: BLE001 - any fault of the rule means: ask
+        return True
+
+
+class FunctionTool:
+    """A typed Python function as a tool; made by `tool`.
+
+    Args:
+        function: Sync or async. A parameter annotated `ToolContext` gets the context and is not part of
+            the schema.
+        definition: What is declared about it.
+        parameters: Model of its arguments.
+        context_parameter: Name of the parameter that takes the context, if any.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        definition: ToolDefinition,
+        parameters: type[BaseModel],
+        context_parameter: str | None,
+    ) -> None:
+        self.function = function
+        self.definition = definition
+        self._parameters = parameters
+        self._context_parameter = context_parameter
+        self.is_async = inspect.iscoroutinefunction(function)
+
+    def validate(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Check the arguments and turn them into Python values.
+
+        Raises:
+            InvalidArguments: Some are wrong or missing; the message is short and names each.
+        """
+        try:
+            model = self._parameters.model_validate(dict(arguments))
+        except ValidationError as error:
+            raise InvalidArguments(_explain(error)) from None
+        return {name: getattr(model, name) for name in type(model).model_fields}
+
+    def invoke(
+        self, arguments: Mapping[str, JsonValue], context: ToolContext
+    ) -> object | Awaitable[object]:
+        """Call the function; an async one returns its awaitable."""
+        values = self.validate(arguments)
+        if self._context_parameter is not None:
+            values[self._context_parameter] = context
+        return self.function(**values)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.definition.name}>"
+
+
+@overload
+def tool(function: Callable[..., object], /) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
+    requires_approval: ApprovalRule = False,
+    timeout_seconds: float | None = None,
+    max_attempts: int = 3,
+    backoff_seconds: float | None = None,
+    result_shown_bytes: int | None = None,
+    queue: str | None = None,
+) -> Callable[[Callable[..., object]], FunctionTool]: ...
+def tool(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
+    requires_approval: ApprovalRule = False,
+    timeout_seconds: float | None = None,
+    max_attempts: int = 3,
+    backoff_seconds: float | None = None,
+    result_shown_bytes: int | None = None,
+    queue: str | None = None,
+) -> FunctionTool | Callable[[Callable[..., object]], FunctionTool]:
+    """Turn a typed function into a tool.
+
+    Args:
+        function: The function, when used without parentheses.
+        name: Name the model sees; default the function's.
+        description: What it does, for the model; default the docstring.
+        effect: What it does to the world. The default is the careful one: a write that never runs twice.
+        requires_approval: True, or a predicate over the arguments, to ask a person first.
+        timeout_seconds: Longest time of one attempt; None is no limit.
+        max_attempts: Attempts of a read or an idempotent write; another write has exactly one.
+        backoff_seconds: First wait before the next attempt; it doubles. None is the worker's default.
+        result_shown_bytes: How much of the result the model reads; None is the worker's default.
+        queue: Celery queue of its steps; None is ``celeriac.tool``.
+
+    Returns:
+        The tool, or a decorator that makes it.
+
+    Raises:
+        DefinitionError: The signature cannot be turned into a JSON Schema.
+    """
+
+    def wrap(target: Callable[..., object]) -> FunctionTool:
+        parameters, context_parameter = _parameters_of(target)
+        definition = ToolDefinition(
+            name=name or getattr(target, "__name__", "tool"),
+            description=description or inspect.getdoc(target) or "",
+            input_schema=_schema_of(parameters),
+            effect=effect,
+            approval=requires_approval,
+            timeout_seconds=timeout_seconds,
+            max_attempts=max_attempts,
+            backoff_seconds=backoff_seconds,
+            result_shown_bytes=result_shown_bytes,
+            queue=queue,
+        )
+        return FunctionTool(target, definition, parameters, context_parameter)
+
+    return wrap if function is None else wrap(function)
+
+
+def _parameters_of(function: Callable[..., object]) -> tuple[type[BaseModel], str | None]:
+    label = getattr(function, "__qualname__", repr(function))
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(f"{label}: a type of its signature cannot be found: {error}") from error
+    fields: dict[str, tuple[object, object]] = {}
+    context_parameter = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise DefinitionError(f"{label}: {parameter} cannot be a tool parameter; name each one")
+        hint = hints.get(parameter.name)
+        if hint is ToolContext:
+            context_parameter = parameter.name
+        elif hint is None:
+            raise DefinitionError(f"{label}: parameter {parameter.name!r} needs a type")
+        else:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hint, default)
+    config = ConfigDict(extra="forbid")
+    model = typing.cast(
+        "type[BaseModel]",
+        create_model(f"{label}_arguments", __config__=config, **fields),  # type: ignore[call-overload]
+    )
+    return model, context_parameter
+
+
+def _schema_of(parameters: type[BaseModel]) -> dict[str, JsonValue]:
+    schema = parameters.model_json_schema()
+    schema.pop("title", None)
+    for entry in schema.get("properties", {}).values():
+        entry.pop("title", None)
+    return schema
+
+
+def _explain(error: ValidationError) -> str:
+    parts = [
+        f"{'.'.join(str(part) for part in item['loc']) or 'arguments'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)[:5]
+    ]
+    return "invalid arguments: " + "; ".join(parts)
