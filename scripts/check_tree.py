@@ -25,7 +25,9 @@ def faults() -> list[str]:
         if path.suffix in SIZED and path.is_file() and not path.is_symlink():
             lines = len(path.read_text(encoding="utf-8").splitlines())
             if lines > MAX_LINES:
-                found.append(f"{path.relative_to(ROOT)} has {lines} lines; the limit is {MAX_LINES}")
+                found.append(
+                    f"{path.relative_to(ROOT)} has {lines} lines; the limit is {MAX_LINES}"
+                )
     for part in PARTS:
         link = ROOT / "celeriac" / part
         if not link.is_symlink() or link.readlink() != Path("..", part):

@@ -57,7 +57,11 @@ def write(*, upgrade: bool) -> None:
         command += ["--custom-compile-command", "make lock"]
         command += [f"--extra={extra}" for extra in extras]
         command += ["--upgrade"] if upgrade and name == "dev" else []
-        command += [f"--output-file=requirements/{name}.txt", "pyproject.toml", "requirements/build.in"]
+        command += [
+            f"--output-file=requirements/{name}.txt",
+            "pyproject.toml",
+            "requirements/build.in",
+        ]
         subprocess.run(command, cwd=ROOT, check=True)
         lock.write_text(f"{DIGEST_LINE}{inputs_digest()}\n{lock.read_text()}")
 
