@@ -127,6 +127,8 @@ class OpenCall(_Part):
     approval_reason: str | None = None
     decision: Decision | None = None
     ordered: bool = False
+    shown_bytes: int | None = None
+    """How much of the result the model reads; None is the worker's default."""
     attempts: int = 0
     """Attempts that were handed to the tool, or may have been."""
     skipped: bool = False
@@ -182,7 +184,7 @@ class UnknownCall(_Part):
 class SessionState(_Part):
     """The control state; see the module's docstring."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int
     session_id: str
     agent: str
     model: str

@@ -1,0 +1,255 @@
+"""Rules of calls: how each attempt's end turns into a retry or an outcome. Pure.
+
+The table of effects lives here:
+
+=====================  ==========================  =======================
+effect                 an attempt broke            attempts used up
+=====================  ==========================  =======================
+read                   again, same Call ID         failed
+idempotent_write       again, same Call ID         outcome_unknown
+non_idempotent_write   never again                 outcome_unknown
+=====================  ==========================  =======================
+
+Where no attempt was ever handed to the tool, the call is failed and says that it is safe to call again.
+"""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, Decision, ToolEffect
+from celeriac.sessions.draft import Draft
+from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolEnded
+from celeriac.sessions.state import OpenCall, Step, StepName, StepTiming, UnknownCall
+
+__all__ = [
+    "ask_for_approval",
+    "attempt_broke",
+    "backoff_ms",
+    "cancel_unstarted",
+    "open_call",
+    "outcome_of",
+    "retry",
+    "settle_unknown_later",
+    "start_call",
+    "tool_ended",
+]
+
+
+def outcome_of(
+    draft: Draft,
+    call: OpenCall,
+    status: CallStatus,
+    *,
+    result: JsonValue = None,
+    error: str | None = None,
+    decision: Decision | None = None,
+) -> CallOutcome:
+    """Make the outcome of an open call as of now."""
+    return CallOutcome(
+        status=status,
+        result=result,
+        error=error,
+        attempts=call.attempts,
+        settled_at=draft.now,
+        decision=decision or call.decision,
+    )
+
+
+def open_call(draft: Draft, planned: PlannedCall) -> None:
+    """Open a call of a new response: refused at once, waiting for approval, or ready to run."""
+    request = planned.request
+    draft.change.requests.append(request)
+    call = OpenCall(
+        id=request.id,
+        tool=request.tool,
+        effect=request.effect,
+        status=CallStatus.PENDING,
+        max_attempts=planned.max_attempts,
+        backoff_seconds=planned.backoff_seconds,
+        queue=planned.queue,
+        requires_approval=planned.requires_approval,
+        digest=planned.digest,
+        ordered=planned.ordered,
+        shown_bytes=planned.shown_bytes,
+    )
+    draft.update_turn(calls=(*draft.turn.calls, call))
+    if planned.refused is not None:
+        draft.settle(
+            call, outcome_of(draft, call, CallStatus.FAILED, error=DID_NOT_RUN + planned.refused)
+        )
+    elif draft.turn.control is not None:
+        draft.settle(call, _cancelled(draft, call))
+    elif planned.requires_approval:
+        ask_for_approval(draft, call, planned.digest, None)
+    else:
+        start_call(draft, call)
+
+
+def start_call(draft: Draft, call: OpenCall) -> None:
+    """Make a call ready to run, on the route that its effect asks for."""
+    once = call.effect is ToolEffect.NON_IDEMPOTENT_WRITE
+    name = StepName.CALL_SINGLE_ATTEMPT_TOOL if once else StepName.CALL_TOOL
+    draft.open_step(name, call_id=call.id, queue=call.queue)
+    draft.update_call(call.id, status=CallStatus.PENDING)
+    draft.call_event(call.id, call.tool, CallStatus.PENDING)
+
+
+def ask_for_approval(draft: Draft, call: OpenCall, digest: str, reason: str | None) -> None:
+    """Let a call wait for a person, bound to what is shown."""
+    draft.open_step(StepName.AWAIT_TOOL_APPROVAL, call_id=call.id)
+    draft.update_call(
+        call.id,
+        status=CallStatus.AWAITING_APPROVAL,
+        digest=digest,
+        approval_reason=reason,
+        decision=None,
+    )
+    draft.call_event(call.id, call.tool, CallStatus.AWAITING_APPROVAL)
+
+
+def tool_ended(draft: Draft, call: OpenCall, step: Step, ended: ToolEnded) -> None:
+    """The tool returned or said for certain that it failed: both settle the call."""
+    call = draft.update_call(call.id, attempts=call.attempts + 1)
+    status = CallStatus.SUCCEEDED if ended.succeeded else CallStatus.FAILED
+    draft.end_step(step, status.value, error=ended.error)
+    draft.settle(call, outcome_of(draft, call, status, result=ended.result, error=ended.error))
+
+
+def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, word: str) -> None:
+    """An attempt of a call broke: retry it or settle the call, as its effect allows.
+
+    Args:
+        draft: The change in the making.
+        call: The call.
+        step: Its step.
+        failed: What broke.
+        word: How the history names it: ``failed`` or ``lost``.
+    """
+    if failed.entered:
+        call = draft.update_call(call.id, attempts=call.attempts + 1)
+    error, retryable = _bounded_wait(draft, failed)
+    once = call.effect is ToolEffect.NON_IDEMPOTENT_WRITE
+    may_repeat = not (once and call.attempts > 0)
+    if retryable and may_repeat and step.attempt < call.max_attempts and not draft.turn.control:
+        retry(draft, step, error, failed.delay_ms, call.backoff_seconds, word)
+        draft.call_event(call.id, call.tool, CallStatus.RETRYING)
+        return
+    status, error = _used_up(call, error)
+    draft.end_step(step, word if status is CallStatus.FAILED else status.value, error=error)
+    draft.settle(call, outcome_of(draft, call, status, error=error))
+    if status is CallStatus.OUTCOME_UNKNOWN:
+        _remember_unknown(draft, call)
+
+
+def _bounded_wait(draft: Draft, failed: StepFailed) -> tuple[str, bool]:
+    longest = draft.rules.provider_wait_max_ms
+    if failed.delay_ms is not None and failed.delay_ms > longest:
+        asked, limit = failed.delay_ms // 1000, longest // 1000
+        return f"{failed.error} (asked to wait {asked} s; the limit is {limit} s)", False
+    return failed.error, failed.retryable
+
+
+def _used_up(call: OpenCall, error: str) -> tuple[CallStatus, str]:
+    if call.attempts == 0:
+        return CallStatus.FAILED, DID_NOT_RUN + error
+    if call.effect is ToolEffect.READ:
+        return CallStatus.FAILED, error
+    return CallStatus.OUTCOME_UNKNOWN, error
+
+
+def retry(
+    draft: Draft,
+    step: Step,
+    error: str,
+    delay_ms: int | None,
+    backoff_seconds: float | None,
+    word: str = "failed",
+) -> None:
+    """Schedule the next attempt of a step; the wait holds no worker and no message."""
+    draft.attempt_ended(step, word, error=error, note="will be tried again")
+    wait = backoff_ms(draft, step.attempt, backoff_seconds) if delay_ms is None else delay_ms
+    at = draft.now + wait
+    timing = StepTiming(not_before=at, due=at)
+    if wait == 0:
+        timing = StepTiming(not_before=at, due=at + draft.rules.resend_ms, sends=1)
+    again = step.model_copy(
+        update={"attempt": step.attempt + 1, "last_error": error, "timing": timing}
+    )
+    draft.replace_step(again)
+    if wait == 0:
+        draft.change.send.append(again)
+
+
+def backoff_ms(draft: Draft, attempt: int, base_seconds: float | None) -> int:
+    """Return the wait before the attempt after `attempt`: it doubles, up to a maximum."""
+    rules = draft.rules
+    base = rules.retry_base_ms if base_seconds is None else int(base_seconds * 1000)
+    return int(min(base * 2 ** (attempt - 1), max(rules.retry_max_ms, base)))
+
+
+def cancel_unstarted(draft: Draft) -> None:
+    """Close everything that nobody has started: ready steps, waits, and retries that are waiting."""
+    for step in draft.state.steps:
+        if step.timing.claimed:
+            continue
+        draft.end_step(step, CallStatus.CANCELLED.value)
+        call = draft.state.call(step.call_id) if step.call_id else None
+        if call is None:
+            continue
+        if call.attempts > 0 and call.effect is not ToolEffect.READ:
+            error = f"stopped before it could be tried again; the last attempt: {step.last_error}"
+            draft.settle(call, outcome_of(draft, call, CallStatus.OUTCOME_UNKNOWN, error=error))
+            _remember_unknown(draft, call)
+        else:
+            draft.settle(call, _cancelled(draft, call))
+
+
+def _cancelled(draft: Draft, call: OpenCall) -> CallOutcome:
+    control = draft.turn.control
+    steered = control is not None and control.verb.value == "steer"
+    reason = "The user sent a new message instead." if steered else "The user stopped the turn."
+    return outcome_of(draft, call, CallStatus.CANCELLED, error=reason)
+
+
+def _remember_unknown(draft: Draft, call: OpenCall) -> None:
+    draft.update(unknown=(*draft.state.unknown, UnknownCall(id=call.id, tool=call.tool)))
+
+
+def settle_unknown_later(
+    draft: Draft,
+    unknown: UnknownCall,
+    *,
+    succeeded: bool,
+    by: str,
+    result: JsonValue = None,
+    error: str | None = None,
+) -> None:
+    """Settle a call whose outcome was unknown, and tell the model if it was told "unknown".
+
+    Args:
+        draft: The change in the making.
+        unknown: The call.
+        succeeded: Whether it happened.
+        by: Who found out.
+        result: What it returned, if known.
+        error: Why it failed, or the person's note.
+    """
+    status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
+    draft.change.outcomes[unknown.id] = CallOutcome(
+        status=status, result=result, error=error, reconciled_by=by, settled_at=draft.now
+    )
+    draft.update(unknown=tuple(old for old in draft.state.unknown if old.id != unknown.id))
+    if draft.state.call(unknown.id) is not None:
+        draft.update_call(unknown.id, status=status)
+    draft.call_event(unknown.id, unknown.tool, status)
+    if unknown.told_model:
+        word = "it did happen" if succeeded else "it did not happen"
+        detail = f" ({error})" if error else ""
+        draft.update(
+            notices=(
+                *draft.state.notices,
+                f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: "
+                f"{word}{detail}.",
+            )
+        )

@@ -1,0 +1,195 @@
+"""What can happen to a session: the inputs of `advance`.
+
+Those that end a step carry the fencing token of its claim, so a result of a lost claim is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from celeriac.sessions.calls import CallRequest, DecisionVerb
+from celeriac.sessions.messages import CallReference, Usage
+
+__all__ = [
+    "ApprovalDecided",
+    "CallReconciled",
+    "Input",
+    "MessageSent",
+    "ModelInterrupted",
+    "ModelReplied",
+    "PlannedCall",
+    "QueuedMessageDeleted",
+    "StepFailed",
+    "StepReturned",
+    "ToolChanged",
+    "ToolEnded",
+    "TurnCancelled",
+    "TurnSteered",
+    "WokenUp",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSent:
+    """A person sent a message."""
+
+    message_id: str
+    text: str
+    plan_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedMessageDeleted:
+    """A person took a message out of the queue."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSteered:
+    """A person wants queued messages applied at the next safe step boundary."""
+
+    message_ids: tuple[str, ...]
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCancelled:
+    """A person stopped the open turn."""
+
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A call of a response, resolved against the agent's tools when the response came."""
+
+    reference: CallReference
+    request: CallRequest
+    refused: str | None = None
+    """Why it cannot run at all (no such tool, wrong arguments); None when it can."""
+    requires_approval: bool = False
+    digest: str = ""
+    max_attempts: int = 1
+    backoff_seconds: float | None = None
+    queue: str | None = None
+    ordered: bool = False
+    shown_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    """`RunModel` got a complete response."""
+
+    step_id: str
+    token: int
+    text: str
+    calls: Sequence[PlannedCall] = ()
+    reasoning: str = ""
+    items: Sequence[JsonValue] = ()
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInterrupted:
+    """`RunModel` was aborted because the turn was stopped; the text so far is kept."""
+
+    step_id: str
+    token: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A tool returned, or said for certain that it failed."""
+
+    step_id: str
+    token: int
+    call_id: str
+    succeeded: bool
+    result: JsonValue = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """An attempt broke."""
+
+    step_id: str
+    token: int
+    error: str
+    retryable: bool = True
+    entered: bool = True
+    """Whether the tool was entered, or may have been. For `RunModel` it does not matter."""
+    delay_ms: int | None = None
+    """The wait that the provider asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReturned:
+    """A worker gives a claimed step back that it certainly did not start."""
+
+    step_id: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChanged:
+    """What would run is no longer what the person saw; the call must ask again."""
+
+    step_id: str
+    token: int
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDecided:
+    """A person approved or rejected a call."""
+
+    call_id: str
+    verb: DecisionVerb
+    by: str
+    digest: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallReconciled:
+    """Somebody found out how a call with an unknown outcome ended."""
+
+    call_id: str
+    succeeded: bool
+    by: str
+    result: JsonValue = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WokenUp:
+    """The wake index says that somebody must look at the session."""
+
+    backlogged: frozenset[str | None] = frozenset()
+    """Queues with a backlog, where a step's message is late rather than lost."""
+
+
+Input = (
+    MessageSent
+    | QueuedMessageDeleted
+    | TurnSteered
+    | TurnCancelled
+    | ModelReplied
+    | ModelInterrupted
+    | ToolEnded
+    | StepFailed
+    | StepReturned
+    | ToolChanged
+    | ApprovalDecided
+    | CallReconciled
+    | WokenUp
+)

@@ -1,0 +1,159 @@
+"""What one change writes: its messages, records, events, indexes and wake-up, as a list of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from celeriac.sessions.calls import CallStatus
+from celeriac.sessions.codec import write_record, write_state, write_timing
+from celeriac.sessions.draft import Change
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.state import SessionState
+from celeriac.sessions.store.keys import SessionKeys, step_field
+from celeriac.sessions.store.scripts import Argument
+
+__all__ = ["Writes", "commit_writes"]
+
+_TRIM_EVERY = 64
+"""The step history is trimmed at every so many steps, so that it costs nothing in between."""
+
+
+class Writes:
+    """A list of commands for the commit script, each with its key as an index into `keys`."""
+
+    def __init__(self, *first_keys: str) -> None:
+        self.keys: list[str] = list(first_keys)
+        self.arguments: list[Argument] = []
+        self.commands: list[tuple[Argument, ...]] = []
+
+    def add(self, command: str, key: str, *arguments: Argument) -> None:
+        """Append one command."""
+        try:
+            index = self.keys.index(key) + 1
+        except ValueError:
+            self.keys.append(key)
+            index = len(self.keys)
+        self.arguments += (len(arguments), command, index, *arguments)
+        self.commands.append((command, key, *arguments))
+
+
+def commit_writes(before: SessionState | None, change: Change, settings: Settings) -> Writes:
+    """List everything that one change stores.
+
+    Args:
+        before: The state that it replaces; None for a new session.
+        change: The change, with all texts filled in.
+        settings: Sizes and times.
+
+    Returns:
+        The commands, the session hash being the first key.
+    """
+    keys = SessionKeys.of(change.state.session_id)
+    writes = Writes(keys.session)
+    _write_state(writes, keys, before, change.state)
+    _write_conversation(writes, keys, change)
+    _write_history(writes, keys, change, settings)
+    _write_events(writes, keys, change, settings)
+    _write_indexes(writes, keys, before, change.state)
+    return writes
+
+
+def _write_state(
+    writes: Writes, keys: SessionKeys, before: SessionState | None, state: SessionState
+) -> None:
+    fields: list[Argument] = ["state", write_state(state)]
+    if before is None:
+        fields += ["fence", 0]
+    if before is None or before.context_from != state.context_from:
+        fields += ["context_from", state.context_from]
+    old = {step.id: step for step in before.steps} if before else {}
+    for step in state.steps:
+        known = old.pop(step.id, None)
+        if known is None or known.timing != step.timing:
+            fields += [step_field(step.id), write_timing(step.timing)]
+    writes.add("HSET", keys.session, *fields)
+    if old:
+        writes.add("HDEL", keys.session, *(step_field(step_id) for step_id in old))
+
+
+def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> None:
+    if change.messages:
+        writes.add("RPUSH", keys.log, *(write_record(new.message) for new in change.messages))
+    records: list[Argument] = []
+    for request in change.requests:
+        records += [request.id, write_record(request)]
+    for call_id, outcome in change.outcomes.items():
+        records += [call_id + ":o", write_record(outcome)]
+    if records:
+        writes.add("HSET", keys.calls, *records)
+    waiting: list[Argument] = []
+    for message_id, text in change.queue_texts.items():
+        if message_id not in change.queue_dropped:
+            waiting += [message_id, text]
+    if waiting:
+        writes.add("HSET", keys.queue, *waiting)
+    if change.queue_dropped:
+        writes.add("HDEL", keys.queue, *change.queue_dropped)
+    if change.message_ids:
+        writes.add("SADD", keys.ids, *change.message_ids)
+
+
+def _write_history(
+    writes: Writes, keys: SessionKeys, change: Change, settings: Settings
+) -> None:
+    if change.history:
+        writes.add("RPUSH", keys.steps, *(write_record(entry) for entry in change.history))
+        if change.state.steps_made % _TRIM_EVERY < len(change.history):
+            writes.add("LTRIM", keys.steps, -settings.history_max_steps, -1)
+
+
+def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: Settings) -> None:
+    for event in change.events:
+        writes.add(
+            "XADD", keys.events, "MAXLEN", "~", settings.events_max, "*", "e", event.encode()
+        )
+    if change.events:
+        writes.add("EXPIRE", keys.events, settings.events_ttl_seconds)
+
+
+def _write_indexes(
+    writes: Writes, keys: SessionKeys, before: SessionState | None, state: SessionState
+) -> None:
+    partition = keys.partition
+    sid = state.session_id
+    if state.turn is not None:
+        wake_at = state.wake_at
+        writes.add("ZADD", partition.wake, "+inf" if wake_at is None else wake_at, sid)
+    elif before is not None and before.turn is not None:
+        writes.add("ZREM", partition.wake, sid)
+    if before is None or before.status is not state.status or before.updated_at != state.updated_at:
+        if before is not None and before.status is not state.status:
+            writes.add("ZREM", partition.status(before.status), sid)
+        writes.add("ZADD", partition.status(state.status), state.updated_at, sid)
+    _index_calls(writes, partition.approvals, state, _waiting(before), _waiting(state))
+    _index_calls(writes, partition.unknown, state, _unknown(before), _unknown(state))
+
+
+def _index_calls(
+    writes: Writes, key: str, state: SessionState, old: Sequence[str], new: Sequence[str]
+) -> None:
+    if old == new:
+        return
+    gone = [f"{state.session_id}:{call_id}" for call_id in old if call_id not in new]
+    if gone:
+        writes.add("ZREM", key, *gone)
+    for call_id in new:
+        if call_id not in old:
+            writes.add("ZADD", key, state.updated_at, f"{state.session_id}:{call_id}")
+
+
+def _waiting(state: SessionState | None) -> tuple[str, ...]:
+    if state is None or state.turn is None:
+        return ()
+    return tuple(
+        call.id for call in state.turn.calls if call.status is CallStatus.AWAITING_APPROVAL
+    )
+
+
+def _unknown(state: SessionState | None) -> tuple[str, ...]:
+    return tuple(entry.id for entry in state.unknown) if state else ()

@@ -1,0 +1,122 @@
+"""Every Redis key: its name, type, lifetime and owner. No other module spells a key.
+
+Sessions are spread over a fixed number of partitions. All keys of a session, and the indexes of its
+partition, carry the partition's hash tag, so that each commit touches one slot of a cluster.
+
+===================== ======= ============== ==========================================================
+key                   type    lifetime       holds
+===================== ======= ============== ==========================================================
+s:<id>                hash    permanent      `state` (JSON), `version`, `fence`, `context_from` and one
+                                             `c:<step>` per open step (its timing)
+s:<id>:log            list    permanent      messages, one entry each
+s:<id>:calls          hash    permanent      `<call>` request and `<call>:o` outcome
+s:<id>:steps          list    permanent      step history, capped
+s:<id>:queue          hash    permanent      texts of queued messages; absent when the queue is empty
+s:<id>:ids            set     permanent      client message ids already taken
+s:<id>:events         stream  events TTL     live events, capped
+wake                  zset    permanent      session id -> when somebody must next look at it
+index:<status>        zset    permanent      session id -> last activity
+approvals             zset    permanent      <session>:<call> -> since when it waits for a decision
+unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
+===================== ======= ============== ==========================================================
+
+Outside the partitions (prefix ``celeriac:``): `workers` and `agents`, hashes that workers refresh and prune.
+The broker's own keys belong to Celery and kombu.
+"""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import dataclass
+from functools import lru_cache
+
+from celeriac.sessions.state import SessionStatus
+
+__all__ = [
+    "AGENTS",
+    "PARTITIONS",
+    "PREFIX",
+    "WORKERS",
+    "PartitionKeys",
+    "SessionKeys",
+    "partition_of",
+    "step_field",
+]
+
+PREFIX = "celeriac:"
+PARTITIONS = 64
+"""Fixed for the life of a store: the partition is part of every key."""
+
+WORKERS = PREFIX + "workers"
+AGENTS = PREFIX + "agents"
+
+
+def partition_of(session_id: str) -> int:
+    """Return the partition of a session: CRC-16/XMODEM (the one Redis Cluster uses) modulo 64."""
+    return binascii.crc_hqx(session_id.encode(), 0) % PARTITIONS
+
+
+def step_field(step_id: str) -> str:
+    """Return the field of the session hash that holds a step's timing."""
+    return "c:" + step_id
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKeys:
+    """Names of a partition's indexes."""
+
+    number: int
+
+    @property
+    def _base(self) -> str:
+        return f"{PREFIX}{{{self.number}}}:"
+
+    @property
+    def wake(self) -> str:
+        """The wake index."""
+        return self._base + "wake"
+
+    @property
+    def approvals(self) -> str:
+        """Calls that wait for a decision."""
+        return self._base + "approvals"
+
+    @property
+    def unknown(self) -> str:
+        """Calls whose outcome is unknown."""
+        return self._base + "unknown"
+
+    def status(self, status: SessionStatus) -> str:
+        """Sessions of one status."""
+        return f"{self._base}index:{status.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKeys:
+    """Names of a session's keys, and its partition's."""
+
+    session: str
+    log: str
+    calls: str
+    steps: str
+    queue: str
+    ids: str
+    events: str
+    partition: PartitionKeys
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def of(session_id: str) -> SessionKeys:
+        """Return the keys of a session."""
+        partition = PartitionKeys(partition_of(session_id))
+        session = f"{PREFIX}{{{partition.number}}}:s:{session_id}"
+        return SessionKeys(
+            session=session,
+            log=session + ":log",
+            calls=session + ":calls",
+            steps=session + ":steps",
+            queue=session + ":queue",
+            ids=session + ":ids",
+            events=session + ":events",
+            partition=partition,
+        )

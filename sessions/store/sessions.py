@@ -1,0 +1,294 @@
+"""The session store: load, claim, commit, renew, and the wake index.
+
+A commit is guarded by the session's version, which changes whenever something changes that a decision could
+rest on. So reading, deciding in Python and committing is safe without locks: who loses the race decides anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import redis
+
+from celeriac.sessions.advance import advance, start
+from celeriac.sessions.calls import CallRequest
+from celeriac.sessions.codec import read_record, read_state, read_timing
+from celeriac.sessions.draft import Change, Rules
+from celeriac.sessions.errors import CeleriacError, NotFound
+from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.inputs import Input
+from celeriac.sessions.messages import Message
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.state import SessionState, Step, StepName
+from celeriac.sessions.store import scripts
+from celeriac.sessions.store.commit import Writes, commit_writes
+from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
+from celeriac.sessions.store.materialise import fill_in_texts
+
+__all__ = ["Claim", "Dispatcher", "Loaded", "SessionStore", "Verdict", "rules_from"]
+
+_TOO_MANY_CONFLICTS = 200
+
+
+class Dispatcher(Protocol):
+    """Sends the messages that tell workers about ready steps. A lost message is found by the wake index."""
+
+    def writes(self, session_id: str, steps: Sequence[Step]) -> Sequence[tuple[str, bytes]]:
+        """Return (list key, message) pairs to push within the commit; empty when that is not possible."""
+
+    def after_commit(self, session_id: str, steps: Sequence[Step]) -> None:
+        """Send the messages that could not be pushed within the commit."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A session as it was at one moment."""
+
+    state: SessionState
+    version: str
+    read_at: int
+    """The store's clock at that moment, in Unix milliseconds."""
+    _monotonic: float = field(default_factory=time.monotonic)
+
+    @property
+    def now(self) -> int:
+        """The store's clock now, as well as this process can tell."""
+        return self.read_at + int((time.monotonic() - self._monotonic) * 1000)
+
+
+@dataclass(slots=True)
+class Claim:
+    """A step that this worker, and nobody else, may run now."""
+
+    loaded: Loaded
+    step: Step
+    token: int
+    request: CallRequest | None
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a step was not claimed: ``gone``, ``busy``, ``expired`` or ``early``."""
+
+    reason: str
+
+
+def rules_from(settings: Settings) -> Rules:
+    """Take the rules' numbers from the settings."""
+    return Rules(
+        resend_ms=int(settings.resend_seconds * 1000),
+        model_attempts=settings.model_attempts,
+        retry_base_ms=int(settings.retry_base_seconds * 1000),
+        retry_max_ms=int(settings.retry_max_seconds * 1000),
+        provider_wait_max_ms=int(settings.provider_wait_max_seconds * 1000),
+    )
+
+
+class SessionStore:
+    """Sessions in Redis or Valkey.
+
+    Args:
+        client: Connection of this process.
+        dispatcher: Sends the messages of ready steps.
+        settings: Sizes and times.
+    """
+
+    def __init__(self, client: redis.Redis, dispatcher: Dispatcher, settings: Settings) -> None:
+        self.client = client
+        self.settings = settings
+        self.rules = rules_from(settings)
+        self._dispatcher = dispatcher
+        self._lease_ms = int(settings.lease_seconds * 1000)
+
+    # --- reading
+
+    def load(self, session_id: str) -> Loaded:
+        """Read a session's control state.
+
+        Raises:
+            NotFound: There is no such session.
+            StoreUnavailable: The store did not answer.
+        """
+        with store_errors():
+            reply = scripts.LOAD.run(self.client, [SessionKeys.of(session_id).session])
+        now, fields = cast("tuple[int, list[bytes]]", reply)
+        if not fields:
+            raise NotFound(f"There is no session {session_id!r}.", code="unknown_session")
+        return _loaded(now, fields)
+
+    # --- changing
+
+    def create(self, session_id: str, agent: str, model: str, first: Input | None) -> SessionState:
+        """Create a session, with its first message if there is one; all in one commit."""
+        with store_errors():
+            seconds, micros = cast("tuple[int, int]", self.client.time())
+        now = seconds * 1000 + micros // 1000
+        change = start(session_id, agent, model, now, self.rules)
+        if first is not None:
+            begun = change
+            change = cast("Change", advance(change.state, first, now, self.rules))
+            change.history[:0] = begun.history
+        if not self._commit(None, change):
+            raise CeleriacError(f"Session id {session_id!r} exists already.")
+        return change.state
+
+    def apply(
+        self, session_id: str, event: Input, loaded: Loaded | None = None
+    ) -> tuple[SessionState, bool]:
+        """Let something happen to a session; decides again as often as somebody else was quicker.
+
+        Args:
+            session_id: The session.
+            event: What happened.
+            loaded: The session as read before, to save a round trip.
+
+        Returns:
+            The state afterwards, and whether the input changed anything.
+
+        Raises:
+            Refused: The input does not fit the state.
+            StoreUnavailable: The store did not answer; it is unknown whether the input was stored.
+        """
+        for _ in range(_TOO_MANY_CONFLICTS):
+            if loaded is None:
+                loaded = self.load(session_id)
+            change = advance(loaded.state, event, loaded.now, self.rules)
+            if change is None:
+                return loaded.state, False
+            if self._commit(loaded, change):
+                return change.state, True
+            loaded = None
+        raise CeleriacError(f"Session {session_id} changes too fast; input {event!r} found no gap.")
+
+    def claim(self, session_id: str, step_id: str, name: StepName, call_id: str | None, owner: str) -> Claim | Verdict:
+        """Claim a ready step and read what it needs, in one round trip.
+
+        Args:
+            session_id: The session.
+            step_id: The step.
+            name: Its kind, as the message says.
+            call_id: Its call, as the message says.
+            owner: This worker's name, without spaces.
+
+        Returns:
+            The claim, or why there is none.
+        """
+        keys = SessionKeys.of(session_id)
+        started = LiveEvent(
+            EventType.STEP_STARTED, {"step_id": step_id, "name": name.value, "call_id": call_id}
+        )
+        with store_errors():
+            reply = scripts.CLAIM.run(
+                self.client,
+                [keys.session, keys.partition.wake, keys.calls, keys.log, keys.events],
+                [
+                    session_id,
+                    step_field(step_id),
+                    owner,
+                    self._lease_ms,
+                    call_id or "",
+                    "1" if name is StepName.RUN_MODEL else "0",
+                    started.encode(),
+                    self.settings.events_max,
+                ],
+            )
+        parts = cast("list[object]", reply)
+        verdict = cast("bytes", parts[0]).decode()
+        if verdict != "ok":
+            return Verdict(verdict)
+        return _claimed(step_id, parts)
+
+    def _commit(self, loaded: Loaded | None, change: Change) -> bool:
+        state = change.state
+        before = loaded.state if loaded else None
+        with store_errors():
+            fill_in_texts(self.client, change, self.settings)
+            writes = commit_writes(before, change, self.settings)
+            pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
+            for key, message in pushed:
+                writes.add("LPUSH", key, message)
+            version = loaded.version if loaded else ""
+            done = scripts.COMMIT.run(self.client, writes.keys, [version, "", "", *writes.arguments])
+        if done != 1:
+            return False
+        if change.send and not pushed:
+            self._dispatcher.after_commit(state.session_id, change.send)
+        return True
+
+    # --- leases and waking
+
+    def renew(self, session_id: str, step_id: str, token: int) -> bool:
+        """Lengthen the lease of a claim; say whether it still holds."""
+        keys = SessionKeys.of(session_id)
+        with store_errors():
+            reply = scripts.RENEW.run(
+                self.client,
+                [keys.session, keys.partition.wake],
+                [session_id, step_field(step_id), token, self._lease_ms],
+            )
+        return reply == 1
+
+    def take_due(self, partitions: Iterable[int], *, limit: int = 100) -> list[str]:
+        """Take the sessions that somebody must look at now."""
+        due: list[str] = []
+        with store_errors():
+            for number in partitions:
+                reply = scripts.TAKE_DUE.run(
+                    self.client, [PartitionKeys(number).wake], [limit, _LOOK_MS]
+                )
+                due += [raw.decode() for raw in cast("list[bytes]", reply)]
+        return due
+
+    # --- live events
+
+    def publish(self, session_id: str, events: Sequence[LiveEvent]) -> None:
+        """Publish live events outside a commit (deltas, progress). Best effort: never raises."""
+        keys = SessionKeys.of(session_id)
+        writes = Writes()
+        for event in events:
+            writes.add(
+                "XADD", keys.events, "MAXLEN", "~", self.settings.events_max, "*", "e", event.encode()
+            )
+        writes.add("EXPIRE", keys.events, self.settings.events_ttl_seconds)
+        try:
+            with self.client.pipeline(transaction=False) as pipe:
+                for command in writes.commands:
+                    pipe.execute_command(*command)
+                pipe.execute()
+        except redis.RedisError:
+            return
+
+
+_LOOK_MS = 2_000
+"""How long a session taken from the wake index is left to its taker."""
+
+
+def _loaded(now: int, fields: Sequence[bytes]) -> Loaded:
+    table = dict(zip(fields[::2], fields[1::2], strict=True))
+    timings = {
+        name[2:].decode(): read_timing(raw)
+        for name, raw in table.items()
+        if name.startswith(b"c:")
+    }
+    state = read_state(table[b"state"], timings)
+    return Loaded(state=state, version=table[b"version"].decode(), read_at=now)
+
+
+def _claimed(step_id: str, parts: Sequence[object]) -> Claim:
+    loaded = _loaded(cast("int", parts[1]), cast("list[bytes]", parts[3]))
+    step = loaded.state.step(step_id)
+    if step is None:
+        raise CeleriacError(f"Step {step_id} has a timing but is not in the state.")
+    request = cast("bytes | None", parts[4])
+    return Claim(
+        loaded=loaded,
+        step=step,
+        token=int(cast("bytes", parts[2])),
+        request=read_record(CallRequest, request) if request else None,
+        messages=[read_record(Message, raw) for raw in cast("list[bytes]", parts[5])],
+    )

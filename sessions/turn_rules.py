@@ -1,0 +1,290 @@
+"""Rules of turns: how they begin, go on from step to step, are steered or stopped, and end. Pure."""
+
+from __future__ import annotations
+
+from celeriac.sessions import call_rules
+from celeriac.sessions.calls import CallStatus
+from celeriac.sessions.draft import Draft, TextSource
+from celeriac.sessions.errors import Conflict, NotFound
+from celeriac.sessions.events import EventType
+from celeriac.sessions.inputs import (
+    MessageSent,
+    ModelInterrupted,
+    ModelReplied,
+    QueuedMessageDeleted,
+    StepFailed,
+    TurnCancelled,
+    TurnSteered,
+)
+from celeriac.sessions.messages import Role
+from celeriac.sessions.state import (
+    Control,
+    ControlVerb,
+    QueuedMessage,
+    Step,
+    StepName,
+    Turn,
+)
+
+__all__ = [
+    "cancelled",
+    "go_on",
+    "message_sent",
+    "model_attempt_broke",
+    "model_interrupted",
+    "model_replied",
+    "queued_message_deleted",
+    "steered",
+]
+
+_TITLE_LENGTH = 80
+
+
+# --- messages
+
+
+def message_sent(draft: Draft, event: MessageSent) -> bool:
+    """Begin a turn with the message, or queue it while one runs."""
+    state = draft.state
+    draft.change.message_ids.append(event.message_id)
+    if not state.title:
+        first_line = event.text.strip().split("\n", 1)[0]
+        draft.update(title=first_line[:_TITLE_LENGTH])
+    message = QueuedMessage(id=event.message_id, plan_mode=event.plan_mode, created_at=draft.now)
+    if state.turn is None and not state.queue:
+        _begin_turn(draft, (message,), text=event.text)
+        return True
+    draft.change.queue_texts[event.message_id] = event.text
+    queue = (*state.queue, message)
+    if state.turn is None:
+        # A stopped turn left messages in the queue: they keep their place before this one.
+        _set_queue(draft, queue[1:])
+        _begin_turn(draft, queue[:1])
+    else:
+        _set_queue(draft, queue)
+    return True
+
+
+def queued_message_deleted(draft: Draft, event: QueuedMessageDeleted) -> bool:
+    """Take a message out of the queue."""
+    _require_queued(draft, (event.message_id,))
+    draft.change.queue_dropped.append(event.message_id)
+    _set_queue(draft, tuple(item for item in draft.state.queue if item.id != event.message_id))
+    return True
+
+
+def _require_queued(draft: Draft, message_ids: tuple[str, ...]) -> None:
+    queued = {item.id for item in draft.state.queue}
+    for message_id in message_ids:
+        if message_id not in queued:
+            raise NotFound(
+                f"No message {message_id!r} waits in the queue; it may have been taken already.",
+                code="unknown_message",
+            )
+
+
+def _set_queue(draft: Draft, queue: tuple[QueuedMessage, ...]) -> None:
+    draft.update(queue=queue)
+    draft.event(EventType.QUEUE_CHANGED, length=len(queue))
+
+
+def _begin_turn(
+    draft: Draft, messages: tuple[QueuedMessage, ...], *, text: str | None = None
+) -> None:
+    """Open a turn with its messages; their text is given, or still beside the queue."""
+    number = draft.state.turns + 1
+    turn = Turn(
+        id=f"t{number}",
+        started_at=draft.now,
+        message_ids=tuple(message.id for message in messages),
+        plan_mode=any(message.plan_mode for message in messages),
+    )
+    draft.update(turn=turn, turns=number)
+    draft.transition(StepName.AWAIT_USER_MESSAGE)
+    draft.event(EventType.TURN_STARTED, turn_id=turn.id)
+    for notice in draft.state.notices:
+        draft.append(Role.NOTICE, text=notice)
+    draft.update(notices=())
+    for message in messages:
+        draft.append(
+            Role.USER,
+            text=text or "",
+            source=TextSource.QUEUE if text is None else TextSource.GIVEN,
+            message_id=message.id,
+        )
+        if text is None:
+            draft.change.queue_dropped.append(message.id)
+    draft.open_step(StepName.RUN_MODEL)
+
+
+# --- the model
+
+
+def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
+    """Store a response, then end the turn or open its calls."""
+    draft.end_step(step, "succeeded")
+    message = draft.append(
+        Role.ASSISTANT,
+        text=event.text,
+        reasoning=event.reasoning,
+        items=tuple(event.items),
+        calls=tuple(planned.reference for planned in event.calls),
+        model=event.model,
+        finish_reason=event.finish_reason,
+        usage=event.usage,
+    )
+    usage = event.usage.model_copy(update={"model_calls": 1})
+    draft.update(usage=draft.state.usage.plus(usage))
+    draft.update_turn(
+        usage=draft.turn.usage.plus(usage),
+        model_calls=draft.turn.model_calls + 1,
+        response_seq=message.seq,
+    )
+    if not event.calls and draft.turn.control is None:
+        _end_turn(draft, "answered")
+        return
+    for planned in event.calls:
+        call_rules.open_call(draft, planned)
+    go_on(draft)
+
+
+def model_interrupted(draft: Draft, step: Step, event: ModelInterrupted) -> None:
+    """Keep the partial text of a stopped model call; no call of it exists."""
+    draft.end_step(step, "cancelled")
+    if event.text.strip():
+        draft.append(Role.ASSISTANT, text=event.text, interrupted=True)
+    go_on(draft)
+
+
+def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) -> None:
+    """Retry a model call, or record that the turn failed."""
+    draft.event(EventType.TEXT_WITHDRAWN, step_id=step.id, attempt=step.attempt)
+    if draft.turn.control is not None:
+        draft.end_step(step, word, error=event.error)
+        go_on(draft)
+        return
+    rules = draft.rules
+    too_long = event.delay_ms is not None and event.delay_ms > rules.provider_wait_max_ms
+    if event.retryable and not too_long and step.attempt < rules.model_attempts:
+        call_rules.retry(draft, step, event.error, event.delay_ms, None, word)
+        return
+    draft.end_step(step, word, error=event.error)
+    _fail_turn(draft, _why_turn_failed(event, step, too_long=too_long))
+
+
+def _why_turn_failed(event: StepFailed, step: Step, *, too_long: bool) -> str:
+    if too_long and event.delay_ms is not None:
+        return f"{event.error} (the provider asks to wait {event.delay_ms // 1000} s)"
+    if step.attempt > 1:
+        return f"the model call failed {step.attempt} times; the last error: {event.error}"
+    return event.error
+
+
+# --- going on
+
+
+def go_on(draft: Draft) -> None:
+    """Take the turn further once no step of it is open: resume, apply a control, or call the model."""
+    if draft.state.steps:
+        return
+    if draft.turn.calls:
+        _resume(draft)
+    if draft.turn.control is not None:
+        _apply_control(draft, draft.turn.control)
+    else:
+        draft.open_step(StepName.RUN_MODEL)
+
+
+def _resume(draft: Draft) -> None:
+    """Append the results of all calls together, in call order, right after their response."""
+    calls = draft.turn.calls
+    for call in calls:
+        draft.append(
+            Role.TOOL,
+            source=TextSource.OUTCOME,
+            shown_bytes=call.shown_bytes,
+            call_id=call.id,
+            tool=call.tool,
+            status=call.status,
+        )
+    told = {call.id for call in calls if call.status is CallStatus.OUTCOME_UNKNOWN}
+    if told:
+        draft.update(
+            unknown=tuple(
+                entry.model_copy(update={"told_model": True}) if entry.id in told else entry
+                for entry in draft.state.unknown
+            )
+        )
+    draft.update_turn(calls=(), response_seq=None)
+    draft.transition(StepName.RESUME_TURN)
+
+
+def _fail_turn(draft: Draft, reason: str) -> None:
+    draft.append(Role.NOTICE, text=f"This turn failed: {reason}")
+    draft.transition(StepName.RECORD_TURN_FAILURE, note=reason)
+    _end_turn(draft, "failed", error=reason)
+
+
+def _end_turn(
+    draft: Draft, state: str, *, error: str | None = None, then: tuple[QueuedMessage, ...] = ()
+) -> None:
+    """Close the turn; the next one begins with `then`, or with the first queued message."""
+    draft.event(EventType.TURN_ENDED, turn_id=draft.turn.id, state=state, error=error)
+    draft.update(turn=None, updated_at=draft.now)
+    if not then and state != "cancelled":
+        then = draft.state.queue[:1]
+    if then:
+        _start_chosen(draft, tuple(message.id for message in then))
+
+
+def _start_chosen(draft: Draft, message_ids: tuple[str, ...]) -> None:
+    """Begin a turn with these messages of the queue, in the queue's order."""
+    queue = draft.state.queue
+    _set_queue(draft, tuple(item for item in queue if item.id not in message_ids))
+    _begin_turn(draft, tuple(item for item in queue if item.id in message_ids))
+
+
+# --- control
+
+
+def steered(draft: Draft, event: TurnSteered) -> bool:
+    """Store a steer; it takes effect at once where nothing has started, else at the next boundary."""
+    _require_queued(draft, event.message_ids)
+    if not event.message_ids:
+        raise Conflict("No queued message to steer with; send one first.", code="nothing_to_steer")
+    if draft.state.turn is None:
+        _start_chosen(draft, event.message_ids)
+        return True
+    control = draft.turn.control
+    earlier = control.message_ids if control and control.verb is ControlVerb.STEER else ()
+    ids = (*earlier, *(mid for mid in event.message_ids if mid not in earlier))
+    return _control(
+        draft, Control(verb=ControlVerb.STEER, message_ids=ids, by=event.by, at=draft.now)
+    )
+
+
+def cancelled(draft: Draft, event: TurnCancelled) -> bool:
+    """Store a stop; the same again changes nothing."""
+    if draft.state.turn is None:
+        raise Conflict("No turn is running, so there is nothing to stop.", code="no_open_turn")
+    control = draft.turn.control
+    if control is not None and control.verb is ControlVerb.CANCEL:
+        return False
+    return _control(draft, Control(verb=ControlVerb.CANCEL, by=event.by, at=draft.now))
+
+
+def _control(draft: Draft, control: Control) -> bool:
+    draft.update_turn(control=control)
+    call_rules.cancel_unstarted(draft)
+    go_on(draft)
+    return True
+
+
+def _apply_control(draft: Draft, control: Control) -> None:
+    steer = control.verb is ControlVerb.STEER
+    note = f"{control.verb.value} by {control.by}" if control.by else control.verb.value
+    draft.transition(StepName.APPLY_TURN_CONTROL, note=note)
+    chosen = tuple(item for item in draft.state.queue if item.id in control.message_ids)
+    if not steer:
+        draft.append(Role.NOTICE, text="The user stopped this turn.")
+    _end_turn(draft, "steered" if steer else "cancelled", then=chosen)
