@@ -82,9 +82,19 @@ def _decide(request: ModelRequest) -> tuple[str, Sequence[ModelCall]]:
 
 
 def _newest(messages: Sequence[Message], role: Role) -> list[Message]:
-    """Return the messages of a role at the end, oldest first; notices between them do not count."""
-    spoken = (message for message in reversed(messages) if message.role is not Role.NOTICE)
-    return list(itertools.takewhile(lambda message: message.role is role, spoken))[::-1]
+    """Return the messages of a role that end the request, oldest first, all of one turn.
+
+    Notices at the very end are passed over: they tell something, and ask nothing.
+    """
+    newest = itertools.dropwhile(lambda message: message.role is Role.NOTICE, reversed(messages))
+    turns: set[str | None] = set()
+    found: list[Message] = []
+    for message in itertools.takewhile(lambda message: message.role is role, newest):
+        turns.add(message.turn_id)
+        if len(turns) > 1:
+            break
+        found.append(message)
+    return found[::-1]
 
 
 def _answer(command: commands.Command, said: Sequence[Message], request: ModelRequest) -> str:

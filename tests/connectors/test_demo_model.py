@@ -206,3 +206,10 @@ def test_usage_counts_and_cost_stays_unknown() -> None:
 
 def test_a_request_without_messages_is_answered() -> None:
     assert "/help" in ask().text
+
+
+def test_messages_of_an_earlier_turn_are_not_echoed_again() -> None:
+    old = user("old").model_copy(update={"turn_id": "t1"})
+    new = user("new").model_copy(update={"turn_id": "t2"})
+    assert ask(old, new).text == "You said: new"
+    assert ask(old, notice("the turn failed"), new).text == "You said: new"
