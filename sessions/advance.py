@@ -85,7 +85,7 @@ def advance(
     return draft.finish()
 
 
-def _apply(draft: Draft, event: Input) -> bool:  # noqa: PLR0911 - one line per kind of input
+def _apply(draft: Draft, event: Input) -> bool:
     match event:
         case MessageSent():
             return turn_rules.message_sent(draft, event)
@@ -95,6 +95,22 @@ def _apply(draft: Draft, event: Input) -> bool:  # noqa: PLR0911 - one line per 
             return turn_rules.steered(draft, event)
         case TurnCancelled():
             return turn_rules.cancelled(draft, event)
+        case ApprovalDecided():
+            return _approval_decided(draft, event)
+        case CallReconciled():
+            return _call_reconciled(draft, event)
+        case WokenUp():
+            return _woken_up(draft, event)
+        case _:
+            return _step_reported(draft, event)
+
+
+def _step_reported(
+    draft: Draft,
+    event: ModelReplied | ModelInterrupted | ToolEnded | StepFailed | StepReturned | ToolChanged,
+) -> bool:
+    """A worker reports on the step that it claimed."""
+    match event:
         case ModelReplied() | ModelInterrupted():
             return _model_ended(draft, event)
         case ToolEnded():
@@ -105,12 +121,6 @@ def _apply(draft: Draft, event: Input) -> bool:  # noqa: PLR0911 - one line per 
             return _step_returned(draft, event)
         case ToolChanged():
             return _tool_changed(draft, event)
-        case ApprovalDecided():
-            return _approval_decided(draft, event)
-        case CallReconciled():
-            return _call_reconciled(draft, event)
-        case WokenUp():
-            return _woken_up(draft, event)
 
 
 def _claimed_step(draft: Draft, step_id: str, token: int) -> Step | None:
@@ -241,8 +251,7 @@ def _decided_before(decision: Decision | None, event: ApprovalDecided) -> bool:
     if decision.verb is event.verb:
         return False
     raise Conflict(
-        f"Call {event.call_id} was decided before: {decision.verb.value} by {decision.by}.",
-        code="already_decided",
+        f"Call {event.call_id} was already {decision.describe()}.", code="already_decided"
     )
 
 
@@ -270,7 +279,10 @@ def _woken_up(draft: Draft, event: WokenUp) -> bool:
         if due is None or due > draft.now or draft.state.step(step.id) is None:
             continue
         changed = True
-        if step.timing.claimed:
+        if step.timing.claimed and event.after_outage:
+            later = step.timing.model_copy(update={"due": draft.now + draft.rules.lease_ms})
+            draft.replace_step(step.model_copy(update={"timing": later}))
+        elif step.timing.claimed:
             error = f"the worker that ran it was lost ({step.timing.owner})"
             lost = StepFailed(step.id, step.timing.token, error, delay_ms=0)
             _attempt_broke(draft, step, lost, "lost")
@@ -285,9 +297,7 @@ def _send_again(draft: Draft, step: Step, event: WokenUp) -> None:
     wait = min(draft.rules.resend_ms * 2**timing.sends, draft.rules.resend_max_ms)
     again = step.model_copy(
         update={
-            "timing": timing.model_copy(
-                update={"due": draft.now + wait, "sends": timing.sends + 1}
-            )
+            "timing": timing.model_copy(update={"due": draft.now + wait, "sends": timing.sends + 1})
         }
     )
     draft.replace_step(again)

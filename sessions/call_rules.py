@@ -132,7 +132,14 @@ def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, 
     once = call.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     may_repeat = not (once and call.attempts > 0)
     if retryable and may_repeat and step.attempt < call.max_attempts and not draft.turn.control:
-        retry(draft, step, error, failed.delay_ms, call.backoff_seconds, word)
+        retry(
+            draft,
+            step,
+            error,
+            delay_ms=failed.delay_ms,
+            backoff_seconds=call.backoff_seconds,
+            word=word,
+        )
         draft.call_event(call.id, call.tool, CallStatus.RETRYING)
         return
     status, error = _used_up(call, error)
@@ -162,9 +169,10 @@ def retry(
     draft: Draft,
     step: Step,
     error: str,
+    *,
     delay_ms: int | None,
     backoff_seconds: float | None,
-    word: str = "failed",
+    word: str,
 ) -> None:
     """Schedule the next attempt of a step; the wait holds no worker and no message."""
     draft.attempt_ended(step, word, error=error, note="will be tried again")
@@ -213,7 +221,10 @@ def _cancelled(draft: Draft, call: OpenCall) -> CallOutcome:
 
 
 def _remember_unknown(draft: Draft, call: OpenCall) -> None:
-    draft.update(unknown=(*draft.state.unknown, UnknownCall(id=call.id, tool=call.tool)))
+    unknown = UnknownCall(
+        id=call.id, tool=call.tool, attempts=call.attempts, decision=call.decision
+    )
+    draft.update(unknown=(*draft.state.unknown, unknown))
 
 
 def settle_unknown_later(
@@ -237,7 +248,13 @@ def settle_unknown_later(
     """
     status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
     draft.change.outcomes[unknown.id] = CallOutcome(
-        status=status, result=result, error=error, reconciled_by=by, settled_at=draft.now
+        status=status,
+        result=result,
+        error=error,
+        reconciled_by=by,
+        attempts=unknown.attempts,
+        settled_at=draft.now,
+        decision=unknown.decision,
     )
     draft.update(unknown=tuple(old for old in draft.state.unknown if old.id != unknown.id))
     if draft.state.call(unknown.id) is not None:
@@ -249,7 +266,9 @@ def settle_unknown_later(
         draft.update(
             notices=(
                 *draft.state.notices,
-                f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: "
-                f"{word}{detail}.",
+                (
+                    f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: "
+                    f"{word}{detail}."
+                ),
             )
         )

@@ -6,6 +6,7 @@ settles; only an ``outcome_unknown`` may later be reconciled into ``succeeded`` 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -88,6 +89,12 @@ class Decision(_Record):
     """Unix milliseconds."""
     digest: str
     note: str | None = None
+
+    def describe(self) -> str:
+        """Say who decided what and when (UTC), for an error message."""
+        at = datetime.fromtimestamp(self.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        word = "approved" if self.verb is DecisionVerb.APPROVE else "rejected"
+        return f"{word} by {self.by} at {at} UTC"
 
 
 class CallRequest(_Record):

@@ -5,7 +5,19 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from celeriac.sessions.calls import CallRecord, DecisionVerb
+from celeriac.sessions.errors import Conflict, InvalidRequest
 from celeriac.sessions.events import EventBatch
+from celeriac.sessions.ids import MESSAGE_ID_PATTERN, new_message_id, new_session_id
+from celeriac.sessions.inputs import (
+    ApprovalDecided,
+    CallReconciled,
+    MessageSent,
+    QueuedMessageDeleted,
+    TurnCancelled,
+    TurnSteered,
+)
+from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import (
     AgentInfo,
     ApprovalItem,
@@ -17,19 +29,40 @@ from celeriac.sessions.snapshot import (
     StepRecord,
     WorkerInfo,
 )
-from celeriac.sessions.state import SessionStatus
+from celeriac.sessions.state import SessionState, SessionStatus
+from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.reader import SessionReader
+from celeriac.sessions.store.sessions import SessionStore
 
 __all__ = ["SessionClient"]
 
+_NOTE_MAX_CHARACTERS = 2_000
+
 
 class SessionClient:
-    """(being implemented; the signatures are the contract)
+    """Start sessions, send messages, decide, and read. Thread-safe.
 
     Every method may raise `StoreUnavailable`; those with a session id raise `NotFound` (code
     ``unknown_session``) for one that does not exist.
+
+    Args:
+        store: The session store.
+        settings: Sizes and defaults.
     """
 
-    def ping(self) -> None: ...
+    def __init__(self, store: SessionStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._reader = SessionReader(store, settings)
+        self._lists = SessionLists(store, self._reader, settings)
+
+    def ping(self) -> None:
+        """Raise `StoreUnavailable` unless the store answers."""
+        with store_errors():
+            self._store.client.ping()
+
+    # --- starting and talking
 
     def create_session(
         self,
@@ -40,18 +73,112 @@ class SessionClient:
         message_id: str | None = None,
         plan_mode: bool = False,
     ) -> SessionCreated:
-        """InvalidRequest: unknown_agent, unknown_model, blank_message, message_too_large, invalid_message_id, no_agents."""
-        raise NotImplementedError
+        """Start a session, with its first message if there is one.
+
+        Args:
+            agent: Its agent; None is the default one.
+            model: Its model; None is the agent's default.
+            message: The first message.
+            message_id: The client's id for it.
+            plan_mode: Whether its turn may only plan.
+
+        Returns:
+            The session's id, agent and model.
+
+        Raises:
+            InvalidRequest: Codes ``unknown_agent``, ``unknown_model``, ``no_agents``, ``blank_message``,
+                ``message_too_large``, ``invalid_message_id``.
+        """
+        chosen = self._choose_agent(agent)
+        name = model or chosen.default_model
+        if name not in chosen.models:
+            raise InvalidRequest(
+                f"Agent {chosen.name} has no model {name!r}; it has {', '.join(chosen.models)}.",
+                code="unknown_model",
+            )
+        first = None if message is None else self._message(message, message_id, plan_mode=plan_mode)
+        session_id = new_session_id()
+        self._store.create(session_id, chosen.name, name, first)
+        return SessionCreated(
+            session_id=session_id,
+            agent=chosen.name,
+            model=name,
+            message_id=first.message_id if first else None,
+        )
+
+    def _choose_agent(self, name: str | None) -> AgentInfo:
+        agents = {agent.name: agent for agent in self.agents()}
+        if not agents:
+            raise InvalidRequest(
+                "No agent is known yet: start a worker with CELERIAC_AGENTS first.",
+                code="no_agents",
+            )
+        wanted = name or self._settings.default_agent or next(iter(agents))
+        if wanted not in agents:
+            raise InvalidRequest(
+                f"There is no agent {wanted!r}; there are {', '.join(agents)}.",
+                code="unknown_agent",
+            )
+        return agents[wanted]
+
+    def _message(self, text: str, message_id: str | None, *, plan_mode: bool) -> MessageSent:
+        cleaned = clean_text(text)
+        if not cleaned.strip():
+            raise InvalidRequest("The message is blank; write something.", code="blank_message")
+        size = len(cleaned.encode())
+        if size > self._settings.message_max_bytes:
+            raise InvalidRequest(
+                f"The message has {size:,} bytes; the limit is {self._settings.message_max_bytes:,}.",
+                code="message_too_large",
+            )
+        if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
+            raise InvalidRequest(
+                "message_id must be 1 to 64 letters, digits, '.', '_' or '-'.",
+                code="invalid_message_id",
+            )
+        return MessageSent(message_id or new_message_id(), cleaned, plan_mode)
 
     def send_message(
         self, session_id: str, text: str, *, message_id: str | None = None, plan_mode: bool = False
     ) -> SentMessage:
-        """InvalidRequest as above; Conflict code queue_full. Same message_id again: same answer, no change."""
-        raise NotImplementedError
+        """Send a message; while a turn runs it waits in the queue.
+
+        Args:
+            session_id: The session.
+            text: The message.
+            message_id: The client's id; the same one again changes nothing and gets the same answer.
+            plan_mode: Whether its turn may only plan.
+
+        Returns:
+            The message's id, and whether it waits.
+
+        Raises:
+            InvalidRequest: As for `create_session`.
+            Conflict: Code ``queue_full``.
+        """
+        message = self._message(text, message_id, plan_mode=plan_mode)
+        while True:
+            loaded = self._store.load(session_id)
+            if message_id is not None and self._store.message_known(session_id, message_id):
+                return _sent(loaded.state, message_id)
+            if len(loaded.state.queue) >= self._settings.queue_max_messages:
+                raise Conflict(
+                    f"{len(loaded.state.queue)} messages wait already; wait or delete some.",
+                    code="queue_full",
+                )
+            state = self._store.try_apply(message, loaded)
+            if state is not None:
+                return _sent(state, message.message_id)
 
     def delete_queued(self, session_id: str, message_id: str) -> None:
-        """NotFound code unknown_message: not (or no longer) queued."""
-        raise NotImplementedError
+        """Take a message out of the queue.
+
+        Raises:
+            NotFound: Code ``unknown_message``: it does not wait (any more).
+        """
+        self._store.apply(session_id, QueuedMessageDeleted(message_id))
+
+    # --- control
 
     def steer(
         self,
@@ -61,12 +188,41 @@ class SessionClient:
         text: str | None = None,
         by: str | None = None,
     ) -> None:
-        """Conflict codes nothing_to_steer, ...; NotFound unknown_message."""
-        raise NotImplementedError
+        """End the turn at the next safe step boundary and go on with these messages.
 
-    def cancel_turn(self, session_id: str, *, turn_id: str | None = None, by: str | None = None) -> None:
-        """Conflict code no_open_turn / turn_ended (turn_id names another turn)."""
-        raise NotImplementedError
+        Args:
+            session_id: The session.
+            message_ids: Queued messages to go on with; None is all of them.
+            text: A further message, queued first.
+            by: Who steers.
+
+        Raises:
+            NotFound: Code ``unknown_message``.
+            Conflict: Code ``nothing_to_steer``.
+        """
+        sent = None
+        if text is not None:
+            sent = self.send_message(session_id, text)
+            if not sent.queued:
+                return
+        if message_ids is None:
+            queue = self._store.load(session_id).state.queue
+            message_ids = tuple(item.id for item in queue)
+        elif sent is not None:
+            message_ids = (*message_ids, sent.message_id)
+        self._store.apply(session_id, TurnSteered(message_ids, by))
+
+    def cancel_turn(
+        self, session_id: str, *, turn_id: str | None = None, by: str | None = None
+    ) -> None:
+        """Stop the open turn at the next safe step boundary.
+
+        Raises:
+            Conflict: Codes ``no_open_turn`` and ``turn_ended`` (`turn_id` names another turn).
+        """
+        self._store.apply(session_id, TurnCancelled(by=by, turn_id=turn_id))
+
+    # --- decisions
 
     def decide(
         self,
@@ -78,9 +234,53 @@ class SessionClient:
         note: str | None = None,
         digest: str | None = None,
     ) -> CallRecord:
-        """Same decision again: returns the call unchanged. Conflict codes already_decided (message says who, what, when),
-        changed (digest is another), not_awaiting_approval; NotFound unknown_call; InvalidRequest note_too_long."""
-        raise NotImplementedError
+        """Approve or reject a call. The first decision wins; the same again changes nothing.
+
+        Args:
+            session_id: The session.
+            call_id: The call.
+            verb: Approve or reject.
+            by: Who decides.
+            note: Reaches the model with a rejection.
+            digest: Digest of what was shown; None is whatever is asked now.
+
+        Returns:
+            The call after the decision.
+
+        Raises:
+            NotFound: Code ``unknown_call``.
+            Conflict: Codes ``already_decided``, ``changed``, ``not_awaiting_approval``.
+            InvalidRequest: Code ``note_too_long``.
+        """
+        if note is not None:
+            note = clean_text(note).strip() or None
+        if note is not None and len(note) > _NOTE_MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"The note has {len(note)} characters; the limit is {_NOTE_MAX_CHARACTERS}.",
+                code="note_too_long",
+            )
+        while True:
+            loaded = self._store.load(session_id)
+            call = loaded.state.call(call_id)
+            if call is None:
+                return self._decided_earlier(session_id, call_id, verb)
+            decided = ApprovalDecided(call_id, verb, by, digest or call.digest, note)
+            state = self._store.try_apply(decided, loaded)
+            if state is not None:
+                return self._reader.calls(state, [call_id])[0]
+
+    def _decided_earlier(self, session_id: str, call_id: str, verb: DecisionVerb) -> CallRecord:
+        record = self._reader.call(session_id, call_id)
+        if record.decision is None:
+            raise Conflict(
+                f"Call {call_id} is not waiting for an approval; it is {record.status.value}.",
+                code="not_awaiting_approval",
+            )
+        if record.decision.verb is not verb:
+            raise Conflict(
+                f"Call {call_id} was already {record.decision.describe()}.", code="already_decided"
+            )
+        return record
 
     def reconcile(
         self,
@@ -92,24 +292,50 @@ class SessionClient:
         note: str | None = None,
         result: JsonValue = None,
     ) -> CallRecord:
-        """Conflict code not_unknown."""
-        raise NotImplementedError
+        """Say how a call with an unknown outcome ended.
+
+        Raises:
+            NotFound: Code ``unknown_call``.
+            Conflict: Code ``not_unknown``.
+        """
+        self._reader.call(session_id, call_id)
+        note = clean_text(note)[:_NOTE_MAX_CHARACTERS] if note else None
+        event = CallReconciled(call_id, succeeded, by, to_json_value(result), note)
+        state, _ = self._store.apply(session_id, event)
+        return self._reader.calls(state, [call_id])[0]
+
+    # --- reading
 
     def snapshot(self, session_id: str) -> Snapshot:
-        raise NotImplementedError
+        """Read everything a page needs, in one consistent moment."""
+        return self._reader.snapshot(session_id)
 
-    def messages(self, session_id: str, *, before: int | None = None, limit: int = 200) -> MessagePage:
-        raise NotImplementedError
+    def messages(
+        self, session_id: str, *, before: int | None = None, limit: int = 200
+    ) -> MessagePage:
+        """Read the `limit` messages before seq `before`, oldest first."""
+        return self._reader.messages(session_id, before, limit)
 
     def call(self, session_id: str, call_id: str) -> CallRecord:
-        raise NotImplementedError
+        """Read one call; `NotFound` (``unknown_call``) when there is none."""
+        return self._reader.call(session_id, call_id)
 
     def steps(self, session_id: str) -> tuple[StepRecord, ...]:
-        raise NotImplementedError
+        """Read the step history, oldest first."""
+        return self._reader.steps(session_id)
 
-    def events(self, session_id: str, *, after: str, block_ms: int = 0, limit: int = 200) -> EventBatch:
-        """Events after the position `after` (a Snapshot.resume_token or StoredEvent.id); waits up to block_ms for one."""
-        raise NotImplementedError
+    def events(
+        self, session_id: str, *, after: str, block_ms: int = 0, limit: int = 200
+    ) -> EventBatch:
+        """Read live events after a position, waiting up to `block_ms` for the first.
+
+        Args:
+            session_id: The session; it is not checked to exist.
+            after: A snapshot's position or a stored event's id.
+            block_ms: Milliseconds to wait, at most 5,000.
+            limit: Most events to return.
+        """
+        return self._reader.events(session_id, after, min(block_ms, 5_000), limit)
 
     def list_sessions(
         self,
@@ -119,19 +345,29 @@ class SessionClient:
         cursor: str | None = None,
         limit: int = 50,
     ) -> SessionPage:
-        """InvalidRequest code invalid_cursor."""
-        raise NotImplementedError
+        """List sessions, the last active first; `InvalidRequest` (``invalid_cursor``) for a bad cursor."""
+        return self._lists.sessions(status, agent, cursor, limit)
 
     def approvals(self, *, limit: int = 100) -> tuple[ApprovalItem, ...]:
-        """Oldest first."""
-        raise NotImplementedError
+        """List the calls that wait for a decision, the oldest first."""
+        return self._lists.approvals(limit)
 
     def unknown_outcomes(self, *, limit: int = 100) -> tuple[ApprovalItem, ...]:
-        raise NotImplementedError
+        """List the calls whose outcome is unknown, the oldest first."""
+        return self._lists.unknown_outcomes(limit)
 
     def agents(self) -> tuple[AgentInfo, ...]:
-        raise NotImplementedError
+        """List the agents that workers announced."""
+        return self._lists.agents()
 
     def workers(self) -> tuple[WorkerInfo, ...]:
-        """Those seen in the last 15 seconds."""
-        raise NotImplementedError
+        """List the workers seen in the last 15 seconds."""
+        with store_errors():
+            seconds, _ = self._store.client.time()
+        return self._lists.workers(seconds * 1000)
+
+
+def _sent(state: SessionState, message_id: str) -> SentMessage:
+    return SentMessage(
+        message_id=message_id, queued=any(item.id == message_id for item in state.queue)
+    )

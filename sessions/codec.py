@@ -90,9 +90,7 @@ def _upcast(raw: bytes) -> bytes:
 def write_timing(timing: StepTiming) -> str:
     """Write ``not_before due sends token claimed_at owner``, as the scripts read it."""
     due = "-" if timing.due is None else timing.due
-    return (
-        f"{timing.not_before} {due} {timing.sends} {timing.token} {timing.claimed_at} {timing.owner}"
-    )
+    return f"{timing.not_before} {due} {timing.sends} {timing.token} {timing.claimed_at} {timing.owner}"
 
 
 def read_timing(raw: bytes) -> StepTiming:

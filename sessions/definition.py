@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-import re
 
 from celeriac.sessions.errors import DefinitionError
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, ToolSource

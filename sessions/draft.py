@@ -24,6 +24,7 @@ __all__ = ["Change", "Draft", "NewMessage", "Rules", "TextSource"]
 class Rules:
     """The numbers that the rules use; times in milliseconds."""
 
+    lease_ms: int = 8_000
     resend_ms: int = 3_000
     resend_max_ms: int = 60_000
     model_attempts: int = 3
@@ -193,7 +194,9 @@ class Draft:
             error=error,
         )
 
-    def transition(self, name: StepName, *, status: str = "succeeded", note: str | None = None) -> None:
+    def transition(
+        self, name: StepName, *, status: str = "succeeded", note: str | None = None
+    ) -> None:
         """Write a step that takes no time (it is decided in this very commit) into the history."""
         number = self.state.steps_made + 1
         self.update(steps_made=number)

@@ -61,6 +61,8 @@ class TurnCancelled:
     """A person stopped the open turn."""
 
     by: str | None = None
+    turn_id: str | None = None
+    """The turn that is meant; None is whichever is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class WokenUp:
 
     backlogged: frozenset[str | None] = frozenset()
     """Queues with a backlog, where a step's message is late rather than lost."""
+    after_outage: bool = False
+    """The store was away: every lease looks expired, so each is given its time once more."""
 
 
 Input = (

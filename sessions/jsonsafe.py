@@ -56,16 +56,14 @@ def to_json_value(value: object) -> JsonValue:
 
 
 def _convert(value: object, depth: int) -> JsonValue:
+    if isinstance(value, Enum):
+        return _convert(value.value, depth)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return clean_text(value.value if isinstance(value, Enum) else value)
-    if isinstance(value, Enum):
-        return _convert(value.value, depth)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return clean_text(value)
+    if isinstance(value, int | float):
+        return _number(value)
     if depth >= _MAX_DEPTH:
         return _text_of(value)
     if isinstance(value, Mapping):
@@ -75,10 +73,16 @@ def _convert(value: object, depth: int) -> JsonValue:
     return _convert_object(value, depth)
 
 
+def _number(value: float) -> JsonValue:
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if math.isfinite(value) else str(value)
+
+
 def _convert_object(value: object, depth: int) -> JsonValue:
     if isinstance(value, Set):
         items = [_convert(item, depth + 1) for item in value]
-        return sorted(items, key=lambda item: dump_json(item))
+        return sorted(items, key=dump_json)
     if isinstance(value, BaseModel):
         return _convert(value.model_dump(mode="python"), depth + 1)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

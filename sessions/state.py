@@ -178,6 +178,8 @@ class UnknownCall(_Part):
 
     id: str
     tool: str
+    attempts: int = 0
+    decision: Decision | None = None
     told_model: bool = False
 
 

@@ -94,7 +94,9 @@ class ToolDefinition:
                 "digits, _ or -"
             )
         if self.max_attempts < 1:
-            raise DefinitionError(f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1")
+            raise DefinitionError(
+                f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1"
+            )
 
     @property
     def digest(self) -> str:
@@ -239,7 +241,7 @@ def tool(
     def wrap(target: Callable[..., object]) -> FunctionTool:
         parameters, context_parameter = _parameters_of(target)
         definition = ToolDefinition(
-            name=name or getattr(target, "__name__", "tool"),
+            name=name or str(getattr(target, "__name__", "tool")),
             description=description or inspect.getdoc(target) or "",
             input_schema=_schema_of(parameters),
             effect=effect,
@@ -260,7 +262,9 @@ def _parameters_of(function: Callable[..., object]) -> tuple[type[BaseModel], st
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except NameError as error:
-        raise DefinitionError(f"{label}: a type of its signature cannot be found: {error}") from error
+        raise DefinitionError(
+            f"{label}: a type of its signature cannot be found: {error}"
+        ) from error
     fields: dict[str, tuple[object, object]] = {}
     context_parameter = None
     for parameter in inspect.signature(function).parameters.values():

@@ -166,7 +166,9 @@ def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) 
     rules = draft.rules
     too_long = event.delay_ms is not None and event.delay_ms > rules.provider_wait_max_ms
     if event.retryable and not too_long and step.attempt < rules.model_attempts:
-        call_rules.retry(draft, step, event.error, event.delay_ms, None, word)
+        call_rules.retry(
+            draft, step, event.error, delay_ms=event.delay_ms, backoff_seconds=None, word=word
+        )
         return
     draft.end_step(step, word, error=event.error)
     _fail_turn(draft, _why_turn_failed(event, step, too_long=too_long))
@@ -267,6 +269,8 @@ def cancelled(draft: Draft, event: TurnCancelled) -> bool:
     """Store a stop; the same again changes nothing."""
     if draft.state.turn is None:
         raise Conflict("No turn is running, so there is nothing to stop.", code="no_open_turn")
+    if event.turn_id is not None and event.turn_id != draft.turn.id:
+        raise Conflict(f"Turn {event.turn_id} is not open any more.", code="turn_ended")
     control = draft.turn.control
     if control is not None and control.verb is ControlVerb.CANCEL:
         return False

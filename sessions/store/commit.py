@@ -98,9 +98,7 @@ def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> No
         writes.add("SADD", keys.ids, *change.message_ids)
 
 
-def _write_history(
-    writes: Writes, keys: SessionKeys, change: Change, settings: Settings
-) -> None:
+def _write_history(writes: Writes, keys: SessionKeys, change: Change, settings: Settings) -> None:
     if change.history:
         writes.add("RPUSH", keys.steps, *(write_record(entry) for entry in change.history))
         if change.state.steps_made % _TRIM_EVERY < len(change.history):

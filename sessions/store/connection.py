@@ -29,7 +29,15 @@ _UNAVAILABLE = (
     OutOfMemoryError,
     ReadOnlyError,
 )
-_UNAVAILABLE_WORDS = ("OOM", "MISCONF", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS")
+_UNAVAILABLE_WORDS = (
+    "OOM",
+    "MISCONF",
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+)
 
 
 def connect(url: str, *, name: str = "celeriac") -> redis.Redis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -34,11 +34,21 @@ class Script:
     ) -> object:
         """Run it; the first time on a server its source is sent along."""
         try:
-            return client.execute_command(
-                "EVALSHA", self._digest, len(keys), *keys, *arguments
-            )
+            return self._call(client, "EVALSHA", self._digest, keys, arguments)
         except NoScriptError:
-            return cast("object", client.execute_command("EVAL", self.source, len(keys), *keys, *arguments))
+            return self._call(client, "EVAL", self.source, keys, arguments)
+
+    @staticmethod
+    def _call(
+        client: redis.Redis,
+        command: str,
+        script: str,
+        keys: Sequence[str],
+        arguments: Sequence[Argument],
+    ) -> object:
+        # redis-py leaves this method without types.
+        execute = cast("Callable[..., object]", client.execute_command)
+        return execute(command, script, len(keys), *keys, *arguments)
 
 
 LOAD = Script("load")

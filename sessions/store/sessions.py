@@ -7,7 +7,7 @@ rest on. So reading, deciding in Python and committing is safe without locks: wh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -29,7 +29,15 @@ from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
 from celeriac.sessions.store.materialise import fill_in_texts
 
-__all__ = ["Claim", "Dispatcher", "Loaded", "SessionStore", "Verdict", "rules_from"]
+__all__ = [
+    "Claim",
+    "Dispatcher",
+    "Loaded",
+    "SessionStore",
+    "Verdict",
+    "loaded_from",
+    "rules_from",
+]
 
 _TOO_MANY_CONFLICTS = 200
 
@@ -81,6 +89,7 @@ class Verdict:
 def rules_from(settings: Settings) -> Rules:
     """Take the rules' numbers from the settings."""
     return Rules(
+        lease_ms=int(settings.lease_seconds * 1000),
         resend_ms=int(settings.resend_seconds * 1000),
         model_attempts=settings.model_attempts,
         retry_base_ms=int(settings.retry_base_seconds * 1000),
@@ -103,7 +112,6 @@ class SessionStore:
         self.settings = settings
         self.rules = rules_from(settings)
         self._dispatcher = dispatcher
-        self._lease_ms = int(settings.lease_seconds * 1000)
 
     # --- reading
 
@@ -119,14 +127,30 @@ class SessionStore:
         now, fields = cast("tuple[int, list[bytes]]", reply)
         if not fields:
             raise NotFound(f"There is no session {session_id!r}.", code="unknown_session")
-        return _loaded(now, fields)
+        return loaded_from(now, fields)
+
+    def peek(self, session_ids: Sequence[str]) -> list[SessionState | None]:
+        """Read the control states of several sessions, without timings; None for one that is gone."""
+        if not session_ids:
+            return []
+        with store_errors():
+            pipe = self.client.pipeline(transaction=False)
+            for session_id in session_ids:
+                pipe.hget(SessionKeys.of(session_id).session, "state")
+            raw = cast("list[bytes | None]", pipe.execute())
+        return [None if entry is None else read_state(entry, {}) for entry in raw]
+
+    def message_known(self, session_id: str, message_id: str) -> bool:
+        """Say whether a client message id was taken before."""
+        with store_errors():
+            return bool(self.client.sismember(SessionKeys.of(session_id).ids, message_id))
 
     # --- changing
 
     def create(self, session_id: str, agent: str, model: str, first: Input | None) -> SessionState:
         """Create a session, with its first message if there is one; all in one commit."""
         with store_errors():
-            seconds, micros = cast("tuple[int, int]", self.client.time())
+            seconds, micros = self.client.time()
         now = seconds * 1000 + micros // 1000
         change = start(session_id, agent, model, now, self.rules)
         if first is not None:
@@ -157,15 +181,30 @@ class SessionStore:
         for _ in range(_TOO_MANY_CONFLICTS):
             if loaded is None:
                 loaded = self.load(session_id)
-            change = advance(loaded.state, event, loaded.now, self.rules)
-            if change is None:
-                return loaded.state, False
-            if self._commit(loaded, change):
-                return change.state, True
+            state = self.try_apply(event, loaded)
+            if state is not None:
+                return state, state is not loaded.state
             loaded = None
         raise CeleriacError(f"Session {session_id} changes too fast; input {event!r} found no gap.")
 
-    def claim(self, session_id: str, step_id: str, name: StepName, call_id: str | None, owner: str) -> Claim | Verdict:
+    def try_apply(self, event: Input, loaded: Loaded) -> SessionState | None:
+        """Let something happen to a session as it was read; once.
+
+        Returns:
+            The state afterwards (the very same when the input changes nothing), or None when somebody
+            else changed the session meanwhile.
+
+        Raises:
+            Refused: The input does not fit the state.
+        """
+        change = advance(loaded.state, event, loaded.now, self.rules)
+        if change is None:
+            return loaded.state
+        return change.state if self._commit(loaded, change) else None
+
+    def claim(
+        self, session_id: str, step_id: str, name: StepName, call_id: str | None, owner: str
+    ) -> Claim | Verdict:
         """Claim a ready step and read what it needs, in one round trip.
 
         Args:
@@ -190,7 +229,7 @@ class SessionStore:
                     session_id,
                     step_field(step_id),
                     owner,
-                    self._lease_ms,
+                    self.rules.lease_ms,
                     call_id or "",
                     "1" if name is StepName.RUN_MODEL else "0",
                     started.encode(),
@@ -213,7 +252,9 @@ class SessionStore:
             for key, message in pushed:
                 writes.add("LPUSH", key, message)
             version = loaded.version if loaded else ""
-            done = scripts.COMMIT.run(self.client, writes.keys, [version, "", "", *writes.arguments])
+            done = scripts.COMMIT.run(
+                self.client, writes.keys, [version, "", "", *writes.arguments]
+            )
         if done != 1:
             return False
         if change.send and not pushed:
@@ -229,7 +270,7 @@ class SessionStore:
             reply = scripts.RENEW.run(
                 self.client,
                 [keys.session, keys.partition.wake],
-                [session_id, step_field(step_id), token, self._lease_ms],
+                [session_id, step_field(step_id), token, self.rules.lease_ms],
             )
         return reply == 1
 
@@ -252,13 +293,21 @@ class SessionStore:
         writes = Writes()
         for event in events:
             writes.add(
-                "XADD", keys.events, "MAXLEN", "~", self.settings.events_max, "*", "e", event.encode()
+                "XADD",
+                keys.events,
+                "MAXLEN",
+                "~",
+                self.settings.events_max,
+                "*",
+                "e",
+                event.encode(),
             )
         writes.add("EXPIRE", keys.events, self.settings.events_ttl_seconds)
         try:
             with self.client.pipeline(transaction=False) as pipe:
+                send = cast("Callable[..., object]", pipe.execute_command)
                 for command in writes.commands:
-                    pipe.execute_command(*command)
+                    send(*command)
                 pipe.execute()
         except redis.RedisError:
             return
@@ -268,19 +317,18 @@ _LOOK_MS = 2_000
 """How long a session taken from the wake index is left to its taker."""
 
 
-def _loaded(now: int, fields: Sequence[bytes]) -> Loaded:
+def loaded_from(now: int, fields: Sequence[bytes]) -> Loaded:
+    """Read a session hash, as the scripts return it."""
     table = dict(zip(fields[::2], fields[1::2], strict=True))
     timings = {
-        name[2:].decode(): read_timing(raw)
-        for name, raw in table.items()
-        if name.startswith(b"c:")
+        name[2:].decode(): read_timing(raw) for name, raw in table.items() if name.startswith(b"c:")
     }
     state = read_state(table[b"state"], timings)
     return Loaded(state=state, version=table[b"version"].decode(), read_at=now)
 
 
 def _claimed(step_id: str, parts: Sequence[object]) -> Claim:
-    loaded = _loaded(cast("int", parts[1]), cast("list[bytes]", parts[3]))
+    loaded = loaded_from(cast("int", parts[1]), cast("list[bytes]", parts[3]))
     step = loaded.state.step(step_id)
     if step is None:
         raise CeleriacError(f"Step {step_id} has a timing but is not in the state.")

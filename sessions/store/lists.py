@@ -1,0 +1,229 @@
+"""Lists over all sessions: sessions by activity, calls that wait for a person, agents and workers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from celeriac.sessions.codec import read_record, write_record
+from celeriac.sessions.errors import InvalidRequest
+from celeriac.sessions.messages import Message
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.snapshot import (
+    AgentInfo,
+    ApprovalItem,
+    SessionPage,
+    SessionSummary,
+    WorkerInfo,
+)
+from celeriac.sessions.state import SessionState, SessionStatus
+from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.keys import (
+    AGENTS,
+    PARTITIONS,
+    WORKERS,
+    PartitionKeys,
+    SessionKeys,
+)
+from celeriac.sessions.store.reader import SessionReader
+from celeriac.sessions.store.sessions import SessionStore
+from celeriac.sessions.views import session_summary
+
+__all__ = ["SessionLists"]
+
+WORKER_SEEN_MS = 15_000
+"""A worker not seen for so long is no longer listed."""
+_FORGET_WORKER_MS = 3_600_000
+
+_Position = tuple[float, str]
+
+
+class SessionLists:
+    """Lists for pages, API and CLI; read from the partitions' indexes.
+
+    Args:
+        store: The session store.
+        reader: Reads the calls.
+        settings: Sizes.
+    """
+
+    def __init__(self, store: SessionStore, reader: SessionReader, settings: Settings) -> None:
+        self._store = store
+        self._client = store.client
+        self._reader = reader
+        self._settings = settings
+
+    # --- sessions
+
+    def sessions(
+        self, status: SessionStatus | None, agent: str | None, cursor: str | None, limit: int
+    ) -> SessionPage:
+        """List sessions, the last active first.
+
+        Raises:
+            InvalidRequest: The cursor is none that this list gave out.
+        """
+        position = _read_cursor(cursor)
+        found: list[SessionSummary] = []
+        last: _Position | None = None
+        for place, summary in self._newest(status, position):
+            if agent is not None and summary.agent != agent:
+                continue
+            if len(found) == limit:
+                return SessionPage(sessions=tuple(found), cursor=_write_cursor(last))
+            found.append(summary)
+            last = place
+        return SessionPage(sessions=tuple(found), cursor=None)
+
+    def _newest(
+        self, status: SessionStatus | None, position: _Position | None
+    ) -> Iterator[tuple[_Position, SessionSummary]]:
+        while True:
+            places = self._places(status, position)
+            if not places:
+                return
+            for place, summary in zip(places, self._summaries(places), strict=True):
+                if summary is not None:
+                    yield place, summary
+            position = places[-1]
+
+    def _places(self, status: SessionStatus | None, position: _Position | None) -> list[_Position]:
+        """Return the next places in the list, at most a batch: (negative activity, session id)."""
+        statuses = [status] if status else list(SessionStatus)
+        highest = "+inf" if position is None else repr(-position[0])
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for number in range(PARTITIONS):
+                for one in statuses:
+                    pipe.zrange(
+                        PartitionKeys(number).status(one),
+                        highest,
+                        "-inf",
+                        desc=True,
+                        byscore=True,
+                        offset=0,
+                        num=_BATCH,
+                        withscores=True,
+                    )
+            replies = pipe.execute()
+        places = (
+            (-float(score), member.decode())
+            for reply in replies
+            for member, score in cast("list[tuple[bytes, float]]", reply)
+        )
+        later = places if position is None else (place for place in places if place > position)
+        return heapq.nsmallest(_BATCH, set(later))
+
+    def _summaries(self, places: Sequence[_Position]) -> list[SessionSummary | None]:
+        states = self._states([session_id for _, session_id in places])
+        return [session_summary(state) if state else None for state in states]
+
+    def _states(self, session_ids: Sequence[str]) -> list[SessionState | None]:
+        return self._store.peek(session_ids)
+
+    # --- calls that wait for a person
+
+    def approvals(self, limit: int) -> tuple[ApprovalItem, ...]:
+        """List the calls that wait for a decision, the oldest first."""
+        return self._items([PartitionKeys(number).approvals for number in range(PARTITIONS)], limit)
+
+    def unknown_outcomes(self, limit: int) -> tuple[ApprovalItem, ...]:
+        """List the calls whose outcome is unknown, the oldest first."""
+        return self._items([PartitionKeys(number).unknown for number in range(PARTITIONS)], limit)
+
+    def _items(self, keys: Sequence[str], limit: int) -> tuple[ApprovalItem, ...]:
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for key in keys:
+                pipe.zrange(key, 0, limit - 1, withscores=True)
+            replies = pipe.execute()
+        entries = heapq.nsmallest(
+            limit,
+            (
+                (int(score), member.decode())
+                for reply in replies
+                for member, score in cast("list[tuple[bytes, float]]", reply)
+            ),
+        )
+        states = self._states([member.partition(":")[0] for _, member in entries])
+        items = (
+            self._item(state, member.partition(":")[2], since)
+            for (since, member), state in zip(entries, states, strict=True)
+            if state is not None
+        )
+        return tuple(item for item in items if item is not None)
+
+    def _item(self, state: SessionState, call_id: str, since: int) -> ApprovalItem | None:
+        records = self._reader.calls(state, [call_id])
+        if not records:
+            return None
+        return ApprovalItem(
+            session_id=state.session_id,
+            agent=state.agent,
+            title=state.title,
+            call=records[0],
+            since=since,
+            explanation=self._explanation(state),
+        )
+
+    def _explanation(self, state: SessionState) -> str:
+        seq = state.turn.response_seq if state.turn else None
+        if seq is None:
+            return ""
+        with store_errors():
+            raw = self._client.lindex(SessionKeys.of(state.session_id).log, seq)
+        return read_record(Message, cast("bytes", raw)).text if raw else ""
+
+    # --- agents and workers
+
+    def agents(self) -> tuple[AgentInfo, ...]:
+        """List the agents that workers announced, in the order of their names."""
+        with store_errors():
+            raw = cast("dict[bytes, bytes]", self._client.hgetall(AGENTS))
+        return tuple(sorted((read_record(AgentInfo, entry) for entry in raw.values()), key=_name))
+
+    def workers(self, now: int) -> tuple[WorkerInfo, ...]:
+        """List the workers seen lately."""
+        with store_errors():
+            raw = cast("dict[bytes, bytes]", self._client.hgetall(WORKERS))
+        workers = (read_record(WorkerInfo, entry) for entry in raw.values())
+        return tuple(
+            sorted((one for one in workers if one.seen_at > now - WORKER_SEEN_MS), key=_name)
+        )
+
+    def announce(self, worker: WorkerInfo, agents: Sequence[AgentInfo]) -> None:
+        """Tell everybody that a worker is there and which agents it knows; prune long gone workers."""
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            pipe.hset(WORKERS, worker.name, write_record(worker))
+            for agent in agents:
+                pipe.hset(AGENTS, agent.name, write_record(agent))
+            pipe.hgetall(WORKERS)
+            raw = cast("dict[bytes, bytes]", pipe.execute()[-1])
+            known = (read_record(WorkerInfo, entry) for entry in raw.values())
+            gone = [one.name for one in known if one.seen_at < worker.seen_at - _FORGET_WORKER_MS]
+            if gone:
+                self._client.hdel(WORKERS, *gone)
+
+
+_BATCH = 100
+
+
+def _name(item: AgentInfo | WorkerInfo) -> str:
+    return item.name
+
+
+def _write_cursor(place: _Position | None) -> str | None:
+    return None if place is None else f"{int(-place[0])}-{place[1]}"
+
+
+def _read_cursor(cursor: str | None) -> _Position | None:
+    if cursor is None:
+        return None
+    activity, _, session_id = cursor.partition("-")
+    if not activity.isdigit() or not session_id:
+        raise InvalidRequest(
+            f"{cursor!r} is no cursor of this list; begin without one.", code="invalid_cursor"
+        )
+    return -float(activity), session_id

@@ -1,0 +1,198 @@
+"""Reading for people: snapshots, older messages, step history and live events of one session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import redis
+
+from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest
+from celeriac.sessions.codec import read_record
+from celeriac.sessions.errors import NotFound
+from celeriac.sessions.events import EventBatch, StoredEvent
+from celeriac.sessions.messages import Message
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.snapshot import MessagePage, QueuedMessageView, Snapshot, StepRecord
+from celeriac.sessions.state import SessionState
+from celeriac.sessions.store import scripts
+from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.sessions import SessionStore, loaded_from
+from celeriac.sessions.views import call_record, turn_view
+
+__all__ = ["SNAPSHOT_MESSAGES", "SessionReader"]
+
+SNAPSHOT_MESSAGES = 200
+"""How many of the latest messages a snapshot shows; older ones page."""
+
+_NO_EVENTS = "0-0"
+
+
+class SessionReader:
+    """Reads sessions for pages, API and CLI.
+
+    Args:
+        store: The session store.
+        settings: Sizes.
+    """
+
+    def __init__(self, store: SessionStore, settings: Settings) -> None:
+        self._store = store
+        self._client = store.client
+        self._settings = settings
+
+    def snapshot(self, session_id: str) -> Snapshot:
+        """Read everything a page needs.
+
+        Raises:
+            NotFound: There is no such session.
+        """
+        keys = SessionKeys.of(session_id)
+        with store_errors():
+            reply = scripts.SNAPSHOT.run(
+                self._client,
+                [keys.session, keys.log, keys.queue, keys.events],
+                [SNAPSHOT_MESSAGES],
+            )
+        now, fields, log, queue, position = cast(
+            "tuple[int, list[bytes], list[bytes], list[bytes], bytes]", reply
+        )
+        if not fields:
+            raise NotFound(f"There is no session {session_id!r}.", code="unknown_session")
+        loaded = loaded_from(now, fields)
+        state = loaded.state
+        messages = tuple(read_record(Message, raw) for raw in log)
+        texts = dict(zip(queue[::2], queue[1::2], strict=True))
+        return Snapshot(
+            session_id=state.session_id,
+            agent=state.agent,
+            model=state.model,
+            title=state.title,
+            status=state.status,
+            created_at=state.created_at,
+            updated_at=state.updated_at,
+            turn=turn_view(state),
+            messages=messages,
+            has_older=bool(messages) and messages[0].seq > 0,
+            calls=self._calls_of(state, messages),
+            unknown_calls=tuple(entry.id for entry in state.unknown),
+            queue=tuple(
+                QueuedMessageView(**dict(item), text=texts.get(item.id.encode(), b"").decode())
+                for item in state.queue
+            ),
+            usage=state.usage,
+            resume_token=position.decode(),
+            version=int(loaded.version),
+        )
+
+    def messages(self, session_id: str, before: int | None, limit: int) -> MessagePage:
+        """Read older messages: the `limit` ones before seq `before` (None: the latest)."""
+        loaded = self._store.load(session_id)
+        keys = SessionKeys.of(session_id)
+        end = (
+            loaded.state.next_seq if before is None else max(0, min(before, loaded.state.next_seq))
+        )
+        begin = max(0, end - limit)
+        with store_errors():
+            raw = self._client.lrange(keys.log, begin, end - 1) if end > begin else []
+        messages = tuple(read_record(Message, entry) for entry in cast("list[bytes]", raw))
+        calls = self._calls_of(loaded.state, messages)
+        return MessagePage(messages=messages, calls=calls, has_older=begin > 0)
+
+    def call(self, session_id: str, call_id: str) -> CallRecord:
+        """Read one call.
+
+        Raises:
+            NotFound: The session has no such call.
+        """
+        state = self._store.load(session_id).state
+        records = self.calls(state, [call_id])
+        if not records:
+            raise NotFound(f"Session {session_id} has no call {call_id!r}.", code="unknown_call")
+        return records[0]
+
+    def calls(self, state: SessionState, call_ids: Sequence[str]) -> tuple[CallRecord, ...]:
+        """Read several calls of a session; those that do not exist are left out."""
+        if not call_ids:
+            return ()
+        keys = SessionKeys.of(state.session_id)
+        names = [name for call_id in call_ids for name in (call_id, call_id + ":o")]
+        with store_errors():
+            raw = cast("list[bytes | None]", self._client.hmget(keys.calls, names))
+        return tuple(
+            call_record(
+                read_record(CallRequest, request),
+                read_record(CallOutcome, outcome) if outcome else None,
+                state,
+            )
+            for request, outcome in zip(raw[::2], raw[1::2], strict=True)
+            if request is not None
+        )
+
+    def _calls_of(self, state: SessionState, messages: Iterable[Message]) -> tuple[CallRecord, ...]:
+        return self.calls(state, [ref.id for message in messages for ref in message.calls])
+
+    def steps(self, session_id: str) -> tuple[StepRecord, ...]:
+        """Read the step history, oldest first."""
+        self._store.load(session_id)
+        with store_errors():
+            raw = self._client.lrange(SessionKeys.of(session_id).steps, 0, -1)
+        return tuple(read_record(StepRecord, entry) for entry in cast("list[bytes]", raw))
+
+    def events(self, session_id: str, after: str, block_ms: int, limit: int) -> EventBatch:
+        """Read live events after a position, waiting a while for the first."""
+        key = SessionKeys.of(session_id).events
+        with store_errors():
+            pipe = self._client.pipeline(transaction=True)
+            pipe.xrange(key, count=1)
+            pipe.xrevrange(key, count=1)
+            pipe.xlen(key)
+            pipe.xrange(key, min=f"({after}", count=limit)
+            first, last, length, entries = pipe.execute()
+            if self._has_gap(after, first, last, length):
+                return EventBatch(reload=True)
+            if not entries and block_ms > 0:
+                entries = self._wait(key, after, block_ms, limit)
+        return EventBatch(
+            events=tuple(
+                StoredEvent(id=entry_id.decode(), json=fields[b"e"].decode())
+                for entry_id, fields in entries
+            )
+        )
+
+    def _wait(
+        self, key: str, after: str, block_ms: int, limit: int
+    ) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        try:
+            found = self._client.xread({key: after}, count=limit, block=block_ms)
+        except redis.TimeoutError:
+            return []
+        if not found:
+            return []
+        # RESP2 answers a list of pairs, RESP3 a map.
+        batches = found.values() if isinstance(found, dict) else [batch for _, batch in found]
+        for batch in batches:
+            nested = batch and isinstance(batch[0], list)
+            return cast("list[tuple[bytes, dict[bytes, bytes]]]", batch[0] if nested else batch)
+        return []
+
+    def _has_gap(
+        self,
+        after: str,
+        first: list[tuple[bytes, object]],
+        last: list[tuple[bytes, object]],
+        length: int,
+    ) -> bool:
+        if not first:
+            return after != _NO_EVENTS
+        if after == _NO_EVENTS:
+            return length >= self._settings.events_max
+        position = _position(after)
+        too_old = position < _position(first[0][0].decode())
+        return too_old or position > _position(last[0][0].decode())
+
+
+def _position(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
