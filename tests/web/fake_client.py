@@ -1,0 +1,487 @@
+"""An in-memory SessionClient: the same interface and the same refusals, moved by the test itself."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from celeriac.sessions.calls import CallRecord, CallStatus, Decision, DecisionVerb, ToolEffect
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from celeriac.sessions.events import EventBatch, EventType, LiveEvent, StoredEvent
+from celeriac.sessions.ids import new_call_id, new_message_id, new_session_id
+from celeriac.sessions.messages import CallReference, Message, Role, Usage
+from celeriac.sessions.snapshot import (
+    AgentInfo,
+    ApprovalItem,
+    MessagePage,
+    QueuedMessageView,
+    SentMessage,
+    SessionCreated,
+    SessionPage,
+    SessionSummary,
+    Snapshot,
+    StepRecord,
+    StepView,
+    ToolInfo,
+    TurnView,
+    WorkerInfo,
+)
+from celeriac.sessions.state import SessionStatus, StepName
+
+NOON = 1_796_040_000_000
+MESSAGE_MAX = 1000
+
+
+@dataclass
+class FakeSession:
+    id: str
+    agent: str
+    model: str
+    messages: list[Message] = field(default_factory=list)
+    calls: dict[str, CallRecord] = field(default_factory=dict)
+    queue: list[QueuedMessageView] = field(default_factory=list)
+    events: list[StoredEvent] = field(default_factory=list)
+    taken_ids: set[str] = field(default_factory=set)
+    turn_id: str | None = None
+    turns: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def asking(self) -> list[CallRecord]:
+        return [c for c in self.calls.values() if c.status is CallStatus.AWAITING_APPROVAL]
+
+
+class FakeClient(SessionClient):
+    def __init__(self) -> None:
+        self.sessions: dict[str, FakeSession] = {}
+        self.touched: list[str] = []
+        self.down = False
+        self.worker_names = ["worker-1"]
+        self.trimmed_before = 0
+        self._changed = threading.Condition()
+        self._clock = itertools.count(NOON, 1000)
+
+    # --- what a test does in place of a worker
+
+    def publish(self, sid: str, kind: EventType, data: Mapping[str, JsonValue]) -> None:
+        with self._changed:
+            session = self.sessions[sid]
+            number = len(session.events) + 1
+            session.events.append(StoredEvent(f"{number}-0", LiveEvent(kind, data).encode()))
+            self._changed.notify_all()
+
+    def delta(self, sid: str, text: str, *, step: str = "s1", attempt: int = 1) -> None:
+        data: dict[str, JsonValue] = {"step_id": step, "attempt": attempt, "text": text}
+        self.publish(sid, EventType.TEXT_DELTA, data)
+
+    def say(
+        self,
+        sid: str,
+        text: str,
+        *,
+        calls: tuple[CallRecord, ...] = (),
+        role: Role = Role.ASSISTANT,
+        reasoning: str = "",
+    ) -> None:
+        session = self.sessions[sid]
+        references = tuple(CallReference(id=c.id, tool=c.tool, arguments="{}") for c in calls)
+        for call in calls:
+            session.calls[call.id] = call
+        self._add(session, role, text, calls=references, reasoning=reasoning)
+
+    def answer(self, sid: str, text: str) -> None:
+        session = self.sessions[sid]
+        self._end_turn(session)
+        self.say(sid, text)
+        self.publish(sid, EventType.TURN_ENDED, {"turn_id": "t1", "state": "answered"})
+
+    def ask(
+        self,
+        sid: str,
+        tool: str = "cancel_order",
+        arguments: JsonValue = None,
+        *,
+        effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
+        status: CallStatus = CallStatus.AWAITING_APPROVAL,
+        text: str = "I would like to do this.",
+        **fields: object,
+    ) -> CallRecord:
+        record = CallRecord.model_validate(
+            {
+                "id": new_call_id(),
+                "tool": tool,
+                "arguments": {"order_id": "A-1"} if arguments is None else arguments,
+                "effect": effect,
+                "turn_id": "t1",
+                "created_at": next(self._clock),
+                "status": status,
+                "requires_approval": True,
+                "digest": "d1",
+                **fields,
+            }
+        )
+        if not status.settled:
+            self.sessions[sid].turn_id = "t1"
+        self.say(sid, text, calls=(record,))
+        return record
+
+    def change(self, sid: str, call_id: str, **fields: object) -> CallRecord:
+        session = self.sessions[sid]
+        record = session.calls[call_id].model_copy(update=fields)
+        session.calls[call_id] = record
+        data = {"call_id": call_id, "tool": record.tool, "status": record.status.value}
+        self.publish(sid, EventType.CALL_UPDATED, data)
+        return record
+
+    # --- the interface
+
+    def ping(self) -> None:
+        self._check()
+
+    def create_session(
+        self,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
+        message: str | None = None,
+        message_id: str | None = None,
+        plan_mode: bool = False,
+    ) -> SessionCreated:
+        self._check()
+        if agent not in {None, "demo"}:
+            raise InvalidRequest(f"There is no agent {agent!r}.", code="unknown_agent")
+        session = FakeSession(new_session_id(), "demo", model or "demo/echo")
+        self.sessions[session.id] = session
+        sent = self.send_message(session.id, message, message_id=message_id) if message else None
+        return SessionCreated(
+            session_id=session.id,
+            agent=session.agent,
+            model=session.model,
+            message_id=sent.message_id if sent else None,
+        )
+
+    def send_message(
+        self, session_id: str, text: str, *, message_id: str | None = None, plan_mode: bool = False
+    ) -> SentMessage:
+        session = self._session(session_id)
+        if not text.strip():
+            raise InvalidRequest("The message is blank.", code="blank_message")
+        if len(text.encode()) > MESSAGE_MAX:
+            raise InvalidRequest("The message is too large.", code="message_too_large")
+        message_id = message_id or new_message_id()
+        if message_id in session.taken_ids:
+            return SentMessage(message_id=message_id, queued=False)
+        session.taken_ids.add(message_id)
+        if session.turn_id is not None:
+            queued = QueuedMessageView(id=message_id, created_at=next(self._clock), text=text)
+            session.queue.append(queued)
+            self.publish(session_id, EventType.QUEUE_CHANGED, {"length": len(session.queue)})
+            return SentMessage(message_id=message_id, queued=True)
+        session.turn_id = "t1"
+        session.turns += 1
+        self._add(session, Role.USER, text)
+        return SentMessage(message_id=message_id, queued=False)
+
+    def delete_queued(self, session_id: str, message_id: str) -> None:
+        session = self._session(session_id)
+        self._queued(session, message_id)
+        session.queue = [item for item in session.queue if item.id != message_id]
+
+    def steer(
+        self,
+        session_id: str,
+        *,
+        message_ids: tuple[str, ...] | None = None,
+        text: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        session = self._session(session_id)
+        if not session.queue and text is None:
+            raise Conflict("No message is queued.", code="nothing_to_steer")
+        for message_id in message_ids or ():
+            item = self._queued(session, message_id)
+            session.queue.remove(item)
+            self._add(session, Role.USER, item.text)
+
+    def cancel_turn(
+        self, session_id: str, *, turn_id: str | None = None, by: str | None = None
+    ) -> None:
+        session = self._session(session_id)
+        if session.turn_id is None:
+            raise Conflict("No turn is open.", code="no_open_turn")
+        for call in session.asking:
+            self.change(session_id, call.id, status=CallStatus.CANCELLED)
+        self._end_turn(session)
+        self._add(session, Role.NOTICE, f"Stopped by {by}.")
+
+    def decide(
+        self,
+        session_id: str,
+        call_id: str,
+        verb: DecisionVerb,
+        *,
+        by: str,
+        note: str | None = None,
+        digest: str | None = None,
+    ) -> CallRecord:
+        call = self.call(session_id, call_id)
+        if call.decision is not None:
+            if call.decision.verb is verb:
+                return call
+            did = "Approved" if call.decision.verb is DecisionVerb.APPROVE else "Rejected"
+            raise Conflict(f"Already {did.lower()} by {call.decision.by}.", code="already_decided")
+        if call.status is not CallStatus.AWAITING_APPROVAL:
+            raise Conflict("The call does not wait for approval.", code="not_awaiting_approval")
+        if digest is not None and digest != call.digest:
+            raise Conflict("The call has changed; look at it again.", code="changed")
+        decision = Decision(
+            verb=verb, by=by, at=next(self._clock), digest=call.digest or "", note=note
+        )
+        status = CallStatus.RUNNING if verb is DecisionVerb.APPROVE else CallStatus.REJECTED
+        return self.change(session_id, call_id, status=status, decision=decision)
+
+    def reconcile(
+        self,
+        session_id: str,
+        call_id: str,
+        *,
+        succeeded: bool,
+        by: str,
+        note: str | None = None,
+        result: JsonValue = None,
+    ) -> CallRecord:
+        call = self.call(session_id, call_id)
+        if call.status is not CallStatus.OUTCOME_UNKNOWN:
+            raise Conflict("The outcome is known.", code="not_unknown")
+        status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
+        return self.change(session_id, call_id, status=status, reconciled_by=by, result=result)
+
+    def snapshot(self, session_id: str) -> Snapshot:
+        session = self._session(session_id)
+        turn = None
+        if session.turn_id is not None:
+            turn = TurnView(
+                id=session.turn_id,
+                state="waiting" if session.asking else "running",
+                started_at=NOON,
+                model_calls=1,
+                plan_mode=False,
+                usage=session.usage,
+                steps=self._steps(session),
+            )
+        return Snapshot(
+            session_id=session.id,
+            agent=session.agent,
+            model=session.model,
+            title=self._title(session),
+            status=self._status(session),
+            created_at=NOON,
+            updated_at=NOON,
+            turn=turn,
+            messages=tuple(session.messages[-200:]),
+            has_older=len(session.messages) > 200,
+            calls=tuple(session.calls.values()),
+            unknown_calls=(),
+            queue=tuple(session.queue),
+            usage=session.usage,
+            resume_token=f"{len(session.events)}-0",
+            version=1,
+        )
+
+    def messages(
+        self, session_id: str, *, before: int | None = None, limit: int = 200
+    ) -> MessagePage:
+        session = self._session(session_id)
+        end = len(session.messages) if before is None else before
+        start = max(0, end - limit)
+        chosen = tuple(session.messages[start:end])
+        return MessagePage(
+            messages=chosen, calls=tuple(session.calls.values()), has_older=start > 0
+        )
+
+    def call(self, session_id: str, call_id: str) -> CallRecord:
+        record = self._session(session_id).calls.get(call_id)
+        if record is None:
+            raise NotFound("There is no such call.", code="unknown_call")
+        return record
+
+    def steps(self, session_id: str) -> tuple[StepRecord, ...]:
+        self._session(session_id)
+        record = StepRecord(
+            id="s1", name=StepName.RUN_MODEL, status="succeeded", started_at=NOON, ended_at=NOON
+        )
+        return (record,)
+
+    def events(
+        self, session_id: str, *, after: str, block_ms: int = 0, limit: int = 200
+    ) -> EventBatch:
+        session = self._session(session_id)
+        number = int(after.split("-", maxsplit=1)[0])
+        if number < self.trimmed_before or number > len(session.events):
+            return EventBatch(reload=True)
+        with self._changed:
+            self._changed.wait_for(lambda: len(session.events) > number, timeout=block_ms / 1000)
+            return EventBatch(events=tuple(session.events[number : number + limit]))
+
+    def list_sessions(
+        self,
+        *,
+        status: SessionStatus | None = None,
+        agent: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> SessionPage:
+        self._check()
+        if cursor is not None:
+            raise InvalidRequest("That is no cursor.", code="invalid_cursor")
+        rows = [
+            self._summary(session)
+            for session in reversed(self.sessions.values())
+            if status in {None, self._status(session)}
+        ]
+        return SessionPage(sessions=tuple(rows[:limit]), cursor=None)
+
+    def approvals(self, *, limit: int = 100) -> tuple[ApprovalItem, ...]:
+        return self._items(CallStatus.AWAITING_APPROVAL)
+
+    def unknown_outcomes(self, *, limit: int = 100) -> tuple[ApprovalItem, ...]:
+        return self._items(CallStatus.OUTCOME_UNKNOWN)
+
+    def agents(self) -> tuple[AgentInfo, ...]:
+        self._check()
+        tool = ToolInfo(name="cancel_order", description="", effect="read", approval="always")
+        agent = AgentInfo(
+            name="demo",
+            description="The demo agent",
+            models=("demo/echo", "demo/slow"),
+            default_model="demo/echo",
+            tools=(tool,),
+            plan_mode_enabled=False,
+            announced_at=NOON,
+        )
+        return (agent,)
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        self._check()
+        return tuple(
+            WorkerInfo(
+                name=name,
+                seen_at=NOON,
+                pid=1,
+                host="here",
+                queues=(),
+                concurrency=1,
+                version="0",
+                running=0,
+            )
+            for name in self.worker_names
+        )
+
+    # --- inside
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreUnavailable("no answer", retry_after_seconds=3)
+
+    def _session(self, session_id: str) -> FakeSession:
+        self.touched.append(session_id)
+        self._check()
+        if session_id not in self.sessions:
+            raise NotFound(f"There is no session {session_id!r}.", code="unknown_session")
+        return self.sessions[session_id]
+
+    @staticmethod
+    def _queued(session: FakeSession, message_id: str) -> QueuedMessageView:
+        for item in session.queue:
+            if item.id == message_id:
+                return item
+        raise NotFound("That message is not queued.", code="unknown_message")
+
+    @staticmethod
+    def _end_turn(session: FakeSession) -> None:
+        session.turn_id = None
+
+    def _add(
+        self,
+        session: FakeSession,
+        role: Role,
+        text: str,
+        *,
+        calls: tuple[CallReference, ...] = (),
+        reasoning: str = "",
+    ) -> None:
+        message = Message(
+            seq=len(session.messages),
+            role=role,
+            text=text,
+            created_at=next(self._clock),
+            calls=calls,
+            reasoning=reasoning,
+        )
+        session.messages.append(message)
+        self.publish(session.id, EventType.MESSAGE_ADDED, {"seq": message.seq, "role": role.value})
+
+    @staticmethod
+    def _title(session: FakeSession) -> str:
+        return session.messages[0].text[:60] if session.messages else ""
+
+    @staticmethod
+    def _status(session: FakeSession) -> SessionStatus:
+        if session.turn_id is None:
+            return SessionStatus.IDLE
+        return SessionStatus.WAITING if session.asking else SessionStatus.RUNNING
+
+    @staticmethod
+    def _steps(session: FakeSession) -> tuple[StepView, ...]:
+        waiting = [(StepName.AWAIT_TOOL_APPROVAL, call.id, "waiting") for call in session.asking]
+        steps = waiting or [(StepName.RUN_MODEL, "", "running")]
+        return tuple(
+            StepView(
+                id=f"s{number}",
+                name=name,
+                call_id=call_id or None,
+                attempt=1,
+                state=state,
+                since=NOON,
+                next_attempt_at=None,
+                due=None,
+                owner=None,
+                last_error=None,
+            )
+            for number, (name, call_id, state) in enumerate(steps)
+        )
+
+    def _summary(self, session: FakeSession) -> SessionSummary:
+        asking = session.asking
+        return SessionSummary(
+            session_id=session.id,
+            agent=session.agent,
+            model=session.model,
+            title=self._title(session),
+            status=self._status(session),
+            created_at=NOON,
+            updated_at=NOON,
+            turns=session.turns,
+            waiting_for=f"approval: {asking[0].tool}" if asking else None,
+        )
+
+    def _items(self, status: CallStatus) -> tuple[ApprovalItem, ...]:
+        self._check()
+        return tuple(
+            ApprovalItem(
+                session_id=session.id,
+                agent=session.agent,
+                title=self._title(session),
+                call=call,
+                since=NOON,
+                explanation="I would like to do this.",
+            )
+            for session in self.sessions.values()
+            for call in session.calls.values()
+            if call.status is status
+        )

@@ -1,0 +1,144 @@
+"""What forms on a session's page and in the inbox do. Each ends in a redirect, or in a page that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flask import Blueprint, Response, request, url_for
+
+from celeriac.sessions.calls import DecisionVerb
+from celeriac.sessions.errors import InvalidRequest, NotFound, Refused
+from celeriac.sessions.ids import MESSAGE_ID_PATTERN
+from celeriac.web.api_calls import check_call_id
+from celeriac.web.auth import Principal, page_principal, require_csrf
+from celeriac.web.operators import Role
+from celeriac.web.page_approvals import approvals_page
+from celeriac.web.page_parts import done, is_enhanced
+from celeriac.web.page_sessions import session_page
+from celeriac.web.parts import parts
+from celeriac.web.problems import forbidden, problem_of
+
+__all__ = ["page_actions"]
+
+page_actions = Blueprint("page_actions", __name__, url_prefix="/sessions/<sid>")
+
+
+def _act(
+    sid: str, principal: Principal, action: Callable[[], object], *, draft: str = ""
+) -> Response:
+    """Do it, then show the page it was asked from; a refusal is shown there too."""
+    from_inbox = request.form.get("from") == "approvals" and principal.may(Role.VIEWER)
+    try:
+        action()
+    except Refused as error:
+        if is_enhanced():
+            raise
+        status = problem_of(error).status
+        if from_inbox:
+            return approvals_page(alert=str(error), status=status)
+        return session_page(sid, principal, alert=str(error), status=status, draft=draft)
+    if from_inbox:
+        return done(url_for("page_approvals.show_approvals"))
+    return done(url_for("page_sessions.show_session", sid=sid))
+
+
+def _sender(sid: str) -> Principal:
+    require_csrf()
+    return page_principal(sid, Role.OPERATOR)
+
+
+def _checked_message_id(text: str) -> str:
+    if MESSAGE_ID_PATTERN.fullmatch(text) is None:
+        raise NotFound("That message is not in the queue.", code="unknown_message")
+    return text
+
+
+@page_actions.post("/messages")
+def send(sid: str) -> Response:
+    """Send a message."""
+    principal = _sender(sid)
+    text = request.form.get("text", "")
+    message_id = request.form.get("message_id") or None
+
+    def action() -> None:
+        if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
+            raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
+        parts().client.send_message(sid, text, message_id=message_id)
+
+    return _act(sid, principal, action, draft=text)
+
+
+@page_actions.post("/queue/<message_id>/delete")
+def delete_queued(sid: str, message_id: str) -> Response:
+    """Take a message out of the queue."""
+    principal = _sender(sid)
+    return _act(
+        sid,
+        principal,
+        lambda: parts().client.delete_queued(sid, _checked_message_id(message_id)),
+    )
+
+
+@page_actions.post("/queue/<message_id>/steer")
+def steer(sid: str, message_id: str) -> Response:
+    """Apply a queued message at the next safe moment."""
+    principal = _sender(sid)
+    return _act(
+        sid,
+        principal,
+        lambda: parts().client.steer(
+            sid, message_ids=(_checked_message_id(message_id),), by=principal.name
+        ),
+    )
+
+
+@page_actions.post("/cancel")
+def cancel(sid: str) -> Response:
+    """Stop the open turn."""
+    principal = _sender(sid)
+    turn_id = request.form.get("turn_id") or None
+    return _act(
+        sid,
+        principal,
+        lambda: parts().client.cancel_turn(sid, turn_id=turn_id, by=principal.name),
+    )
+
+
+@page_actions.post("/calls/<call_id>/decision")
+def decide(sid: str, call_id: str) -> Response:
+    """Approve or reject a call; the digest says what the person was shown."""
+    require_csrf()
+    principal = page_principal(sid, Role.APPROVER)
+    check_call_id(call_id)
+    decision = request.form.get("decision", "")
+    note = request.form.get("note", "").strip() or None
+    digest = request.form.get("digest") or None
+
+    def action() -> None:
+        if decision not in set(DecisionVerb):
+            raise InvalidRequest("Choose Approve or Reject.", code="invalid_decision")
+        verb = DecisionVerb(decision)
+        parts().client.decide(sid, call_id, verb, by=principal.name, note=note, digest=digest)
+
+    return _act(sid, principal, action)
+
+
+@page_actions.post("/calls/<call_id>/reconcile")
+def reconcile(sid: str, call_id: str) -> Response:
+    """Settle an unknown outcome."""
+    require_csrf()
+    principal = page_principal(sid, Role.VIEWER)
+    if not principal.is_operator:
+        raise forbidden("Only an operator settles an unknown outcome.", code="role_too_small")
+    check_call_id(call_id)
+    outcome = request.form.get("outcome", "")
+    note = request.form.get("note", "").strip() or None
+
+    def action() -> None:
+        if outcome not in {"succeeded", "failed"}:
+            raise InvalidRequest("Say whether it happened.", code="invalid_outcome")
+        parts().client.reconcile(
+            sid, call_id, succeeded=outcome == "succeeded", by=principal.name, note=note
+        )
+
+    return _act(sid, principal, action)

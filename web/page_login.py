@@ -1,0 +1,56 @@
+"""Login and logout of browsers. Opening a login link changes nothing; pressing its button does."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from flask import Blueprint, Response, render_template, request, url_for
+
+from celeriac.web.auth import consume_login_code, log_in, log_out, require_csrf
+from celeriac.web.page_parts import go
+from celeriac.web.parts import parts
+
+__all__ = ["page_login"]
+
+page_login = Blueprint("page_login", __name__)
+
+
+@page_login.get("/login")
+def show_login() -> Response:
+    """The login page; with a one-time code it has one button."""
+    return _page(code=request.args.get("code"))
+
+
+def _page(*, code: str | None = None, alert: str | None = None, status: int = 200) -> Response:
+    html = render_template(
+        "login.html", code=code, alert=alert, has_operators=bool(parts().operators)
+    )
+    return Response(html, status)
+
+
+@page_login.post("/login")
+def login() -> Response:
+    """Log the browser in with a one-time code or an operator's token."""
+    require_csrf()
+    code = request.form.get("code")
+    if code:
+        if not consume_login_code(parts().settings, code):
+            return _page(
+                alert="This link was used already, or a newer one exists. Start the server again for a new link.",
+                status=HTTPStatus.FORBIDDEN,
+            )
+        log_in(None)
+        return go(url_for("page_sessions.show_sessions"))
+    operator = parts().operators.find(request.form.get("operator_token", "").strip())
+    if operator is None:
+        return _page(alert="That token is not known here.", status=HTTPStatus.FORBIDDEN)
+    log_in(operator)
+    return go(url_for("page_sessions.show_sessions"))
+
+
+@page_login.post("/logout")
+def logout() -> Response:
+    """Forget the login."""
+    require_csrf()
+    log_out()
+    return go(url_for("page_login.show_login"))

@@ -1,0 +1,171 @@
+"""Pages: the list of sessions, and one session as a chat."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from flask import Blueprint, Response, render_template, request, url_for
+
+from celeriac.sessions.errors import InvalidRequest, Refused
+from celeriac.sessions.ids import new_message_id
+from celeriac.sessions.snapshot import SessionPage
+from celeriac.sessions.state import SessionStatus
+from celeriac.web import words
+from celeriac.web.auth import (
+    Principal,
+    may_create_openly,
+    own_sessions,
+    page_principal,
+    remember_session,
+    require_csrf,
+    visitor,
+)
+from celeriac.web.operators import Role
+from celeriac.web.page_parts import go
+from celeriac.web.parts import parts
+from celeriac.web.problems import problem_of
+from celeriac.web.schemas import integer_argument
+from celeriac.web.transcript import entries, needs_person
+
+__all__ = ["page_sessions", "session_page"]
+
+page_sessions = Blueprint("page_sessions", __name__)
+
+
+@page_sessions.get("/")
+def home() -> Response:
+    """Where people begin."""
+    return go(url_for("page_sessions.show_sessions"))
+
+
+@page_sessions.get("/sessions")
+def show_sessions() -> Response:
+    """The list, with the form that starts a session."""
+    principal = visitor()
+    if not principal.may(Role.CLIENT) and not may_create_openly() and not own_sessions():
+        return go(url_for("page_login.show_login"))
+    return _list_page(principal)
+
+
+def _list_page(
+    principal: Principal, *, alert: str | None = None, status: int = 200, draft: str = ""
+) -> Response:
+    client = parts().client
+    found = _found() if principal.may(Role.VIEWER) else None
+    may_create = principal.may(Role.CLIENT) or may_create_openly()
+    html = render_template(
+        "sessions.html",
+        found=found,
+        own=own_sessions(),
+        state=request.args.get("state") or None,
+        agent=request.args.get("agent") or None,
+        states=[(status, words.session_chip(status).words) for status in SessionStatus],
+        may_create=may_create,
+        agents=client.agents() if may_create else (),
+        workers=len(client.workers()),
+        default_agent=parts().settings.default_agent,
+        alert=alert,
+        draft=draft,
+    )
+    return Response(html, status)
+
+
+def _found() -> SessionPage:
+    text = request.args.get("state") or None
+    if text is not None and text not in set(SessionStatus):
+        raise InvalidRequest("There is no such filter.", code="invalid_argument")
+    return parts().client.list_sessions(
+        status=SessionStatus(text) if text else None,
+        agent=request.args.get("agent") or None,
+        cursor=request.args.get("cursor") or None,
+        limit=50,
+    )
+
+
+@page_sessions.post("/sessions")
+def start_session() -> Response:
+    """Start a session and open its page."""
+    require_csrf()
+    principal = visitor()
+    if not principal.may(Role.CLIENT) and not may_create_openly():
+        return go(url_for("page_login.show_login"))
+    text = request.form.get("message", "")
+    try:
+        created = parts().client.create_session(
+            agent=request.form.get("agent") or None,
+            model=request.form.get("model") or None,
+            message=text if text.strip() else None,
+        )
+    except Refused as error:
+        status = problem_of(error).status
+        return _list_page(principal, alert=str(error), status=status, draft=text)
+    if not principal.is_operator:
+        title = " ".join(text.split()) or created.agent
+        remember_session(created.session_id, title)
+    return go(url_for("page_sessions.show_session", sid=created.session_id))
+
+
+@page_sessions.get("/sessions/<sid>")
+def show_session(sid: str) -> Response:
+    """One session."""
+    return session_page(sid, page_principal(sid, Role.VIEWER))
+
+
+def session_page(
+    sid: str,
+    principal: Principal,
+    *,
+    alert: str | None = None,
+    status: int = HTTPStatus.OK,
+    draft: str = "",
+) -> Response:
+    """Show one session.
+
+    Args:
+        sid: The session.
+        principal: Who looks at it.
+        alert: What went wrong with the form that was just sent.
+        status: The HTTP status that says so too.
+        draft: The text of that form, so that nothing typed is lost.
+
+    Returns:
+        The page.
+    """
+    before = integer_argument("before", lowest=0, highest=10**12)
+    context = _session_context(sid, principal)
+    if before is not None:
+        older = parts().client.messages(sid, before=before)
+        context.update(entries=entries(older.messages, older.calls), has_older=older.has_older)
+    html = render_template(
+        "session.html",
+        **context,
+        older=before is not None,
+        alert=alert,
+        draft=draft,
+        message_id=new_message_id(),
+    )
+    return Response(html, status)
+
+
+@page_sessions.get("/sessions/<sid>/fragment")
+def show_fragment(sid: str) -> Response:
+    """The parts of a session's page that change, for the script that keeps it up to date."""
+    principal = page_principal(sid, Role.VIEWER)
+    return Response(render_template("session_fragment.html", **_session_context(sid, principal)))
+
+
+def _session_context(sid: str, principal: Principal) -> dict[str, object]:
+    here = parts()
+    snapshot = here.client.snapshot(sid)
+    workers = len(here.client.workers())
+    return {
+        "session": snapshot,
+        "principal": principal,
+        "entries": entries(snapshot.messages, snapshot.calls),
+        "has_older": snapshot.has_older,
+        "sentence": words.state_sentence(snapshot, workers=workers),
+        "chip": words.session_chip(snapshot.status),
+        "attention": needs_person(snapshot),
+        "resume_token": here.key.resume_token(sid, snapshot.resume_token),
+        "no_worker": words.NO_WORKER if snapshot.turn is not None and not workers else None,
+    }

@@ -1,0 +1,62 @@
+// Forms that act in place: the same addresses and fields as without scripts, only no new page.
+
+/**
+ * Send every `data-enhance` form by script, from now on, however often the page's parts are replaced.
+ * @param {(sent: boolean) => unknown} after called when a form was answered
+ */
+export function enhanceForms(after) {
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || !form.hasAttribute("data-enhance")) return;
+    event.preventDefault();
+    if (form.dataset.sending === "yes") return;
+    form.dataset.sending = "yes";
+    try {
+      after(await send(form, new FormData(form, event.submitter)));
+    } finally {
+      delete form.dataset.sending;
+    }
+  });
+}
+
+/**
+ * Send a form and say on the page what went wrong, if anything.
+ * @param {HTMLFormElement} form
+ * @param {FormData} fields
+ * @returns {Promise<boolean>} whether it was done
+ */
+export async function send(form, fields) {
+  showProblem("");
+  const body = new URLSearchParams();
+  for (const [name, value] of fields) body.append(name, String(value));
+  try {
+    const response = await fetch(form.action, {
+      method: "POST",
+      body,
+      headers: { "X-Enhanced": "1" },
+      credentials: "same-origin",
+    });
+    if (response.ok) return true;
+    showProblem(await detailOf(response));
+  } catch {
+    showProblem("The server cannot be reached. Nothing you wrote is lost; try again.");
+  }
+  return false;
+}
+
+/** @param {Response} response */
+async function detailOf(response) {
+  try {
+    return String((await response.json()).detail);
+  } catch {
+    return `The server answered ${response.status}. Try again.`;
+  }
+}
+
+/** @param {string} text nothing hides it */
+export function showProblem(text) {
+  const banner = document.getElementById("send-problem");
+  if (banner === null) return;
+  banner.textContent = text;
+  banner.hidden = text === "";
+}

@@ -1,0 +1,61 @@
+// The text that is being written, as text nodes, until the server's rendering of it takes its place.
+
+/** Shows what streams in, and keeps the reader at the end if that is where they are. */
+export class LiveText {
+  constructor() {
+    this.box = /** @type {HTMLElement} */ (document.getElementById("live"));
+    this.folded = /** @type {HTMLElement} */ (document.getElementById("live-reasoning"));
+    this.text = /** @type {HTMLElement} */ (this.box.querySelector('[data-live="text"]'));
+    this.reasoning = /** @type {HTMLElement} */ (this.box.querySelector('[data-live="reasoning"]'));
+    this.latest = /** @type {HTMLElement} */ (document.getElementById("latest"));
+    this.step = "";
+    /** Whether the message is stored, so that the next rendering replaces this text. */
+    this.stored = false;
+    this.latest.addEventListener("click", () => this.toEnd());
+    addEventListener("scroll", () => this.showLatest(), { passive: true });
+  }
+
+  /**
+   * @param {"text" | "reasoning"} kind
+   * @param {{ step_id: string, attempt: number, text: string }} data
+   */
+  append(kind, data) {
+    const step = `${data.step_id}/${data.attempt}`;
+    if (step !== this.step) this.clear(step);
+    const follow = this.atEnd();
+    this.box.hidden = false;
+    if (kind === "reasoning") this.folded.hidden = false;
+    this[kind].append(data.text);
+    this.settle(follow);
+  }
+
+  /** @param {string} step the step whose text comes next */
+  clear(step) {
+    this.step = step;
+    this.stored = false;
+    this.box.hidden = true;
+    this.folded.hidden = true;
+    this.text.replaceChildren();
+    this.reasoning.replaceChildren();
+  }
+
+  atEnd() {
+    const page = document.documentElement;
+    return page.scrollHeight - page.scrollTop - page.clientHeight < 120;
+  }
+
+  toEnd() {
+    scrollTo({ top: document.documentElement.scrollHeight });
+    this.showLatest();
+  }
+
+  /** @param {boolean} follow whether the reader was at the end before the page grew */
+  settle(follow) {
+    if (follow) this.toEnd();
+    else this.showLatest();
+  }
+
+  showLatest() {
+    this.latest.hidden = this.atEnd();
+  }
+}
