@@ -359,6 +359,14 @@ def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         assert not is_alive(pid)
 
 
+def test_a_key_press_that_a_wrapper_passes_on_again_is_one_signal() -> None:
+    supervisor = Supervisor([python("web", STAY)], io.StringIO())
+    supervisor._on_signal(signal.SIGINT, None)
+    supervisor._on_signal(signal.SIGINT, None)
+    assert supervisor._stop_asked
+    assert not supervisor._kill_asked
+
+
 @pytest.mark.skipif(
     sys.platform != "linux", reason="other systems cannot tie a child to its parent"
 )
