@@ -59,7 +59,9 @@ class Settings(BaseSettings):
     provider_wait_max_seconds: float = Field(900.0, ge=0.0)
     """Longest ``Retry-After`` that is honoured; a longer one fails at once with a clear message."""
     worker_concurrency: int = Field(16, ge=1, le=1000)
-    """Steps that one worker process runs at a time (threads)."""
+    """Steps that one worker runs at a time."""
+    worker_pool: Literal["threads", "prefork"] = "threads"
+    """Celery's pool: ``threads`` for models and I/O, ``prefork`` for tools that need the CPU."""
 
     # --- sizes
     message_max_bytes: int = Field(256 * 1024, ge=1024)

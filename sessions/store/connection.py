@@ -53,13 +53,15 @@ def connect(url: str, *, name: str = "celeriac") -> redis.Redis:
     Raises:
         ConfigurationError: The URL cannot be used.
     """
+    # A Unix socket knows no keep-alive, and redis-py refuses the option for one.
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
     try:
         return redis.Redis.from_url(
             url,
             client_name=name,
             socket_timeout=10,
             socket_connect_timeout=3,
-            socket_keepalive=True,
+            **keepalive,
             # One quick retry hides a closed idle connection. Longer outages are the caller's matter.
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.05), 1),
         )

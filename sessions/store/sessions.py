@@ -285,6 +285,21 @@ class SessionStore:
                 due += [raw.decode() for raw in cast("list[bytes]", reply)]
         return due
 
+    def reindex(self, session_id: str) -> None:
+        """Put a session that was looked at too early back to its place in the wake index."""
+        loaded = self.load(session_id)
+        keys = SessionKeys.of(session_id)
+        writes = Writes(keys.session)
+        if loaded.state.turn is None:
+            writes.add("ZREM", keys.partition.wake, session_id)
+        else:
+            at = loaded.state.wake_at
+            writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
+        with store_errors():
+            scripts.COMMIT.run(
+                self.client, writes.keys, [loaded.version, "", "", *writes.arguments]
+            )
+
     # --- live events
 
     def publish(self, session_id: str, events: Sequence[LiveEvent]) -> None:

@@ -1,0 +1,207 @@
+"""An agent's tools as one set: resolve a model's call, validate it, and run one attempt of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jsonschema
+from jsonschema.protocols import Validator
+from pydantic import JsonValue
+
+from celeriac.connectors.model import ModelCall
+from celeriac.sessions.approvals import approval_digest
+from celeriac.sessions.calls import CallRequest, ToolEffect
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import DefinitionError
+from celeriac.sessions.ids import new_call_id
+from celeriac.sessions.inputs import PlannedCall
+from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.messages import CallReference
+from celeriac.sessions.tools import (
+    FunctionTool,
+    InvalidArguments,
+    ToolContext,
+    ToolDefinition,
+    ToolPolicy,
+    ToolSource,
+    needs_approval,
+)
+
+__all__ = ["BoundTool", "Toolset", "build_toolset"]
+
+Invoke = Callable[[Mapping[str, JsonValue], ToolContext], object | Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A tool that can be run."""
+
+    definition: ToolDefinition
+    invoke: Invoke
+    """Returns the result, or an awaitable of it."""
+    validate: Callable[[Mapping[str, JsonValue]], object]
+    """Raises `InvalidArguments`."""
+    runs_async: bool
+
+
+class Toolset:
+    """The tools an agent has at one moment.
+
+    Args:
+        tools: The tools; their names are unique.
+    """
+
+    def __init__(self, tools: Sequence[BoundTool]) -> None:
+        self._tools = {tool.definition.name: tool for tool in tools}
+        self.definitions = tuple(tool.definition for tool in tools)
+
+    def get(self, name: str) -> BoundTool | None:
+        """Return the tool of that name, if there is one."""
+        return self._tools.get(name)
+
+    def plan(self, call: ModelCall, turn_id: str, now: int) -> PlannedCall:
+        """Resolve a call that the model wrote: our own Call ID, checked arguments, effect and approval.
+
+        Args:
+            call: The call as the model wrote it.
+            turn_id: The turn.
+            now: Unix milliseconds.
+
+        Returns:
+            The call to open; `refused` says why it cannot run.
+        """
+        reference = CallReference(
+            id=new_call_id(),
+            tool=call.name,
+            arguments=clean_text(call.arguments),
+            provider_id=call.provider_id,
+        )
+        request = CallRequest(
+            id=reference.id,
+            tool=call.name,
+            arguments=_parsed_or_text(call.arguments),
+            effect=ToolEffect.READ,
+            turn_id=turn_id,
+            created_at=now,
+        )
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            why = f"there is no tool {call.name!r}; the tools are: {known}"
+            return PlannedCall(reference=reference, request=request, refused=why)
+        request = request.model_copy(
+            update={
+                "effect": tool.definition.effect,
+                "source": tool.definition.source,
+                "original_name": tool.definition.original_name,
+            }
+        )
+        try:
+            arguments = _parse(call.arguments)
+            tool.validate(arguments)
+        except InvalidArguments as error:
+            return PlannedCall(reference=reference, request=request, refused=str(error))
+        request = request.model_copy(update={"arguments": arguments})
+        return _planned(reference, request, arguments, tool.definition)
+
+
+def _planned(
+    reference: CallReference,
+    request: CallRequest,
+    arguments: dict[str, JsonValue],
+    definition: ToolDefinition,
+) -> PlannedCall:
+    once = definition.effect is ToolEffect.NON_IDEMPOTENT_WRITE
+    return PlannedCall(
+        reference=reference,
+        request=request,
+        requires_approval=needs_approval(definition.approval, arguments),
+        digest=approval_digest(definition, arguments),
+        max_attempts=1 if once else definition.max_attempts,
+        backoff_seconds=definition.backoff_seconds,
+        queue=definition.queue,
+        ordered=definition.ordered,
+        shown_bytes=definition.result_shown_bytes,
+    )
+
+
+def _no_constants(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _parse(raw: str) -> dict[str, JsonValue]:
+    try:
+        value = json.loads(raw.strip() or "{}", parse_constant=_no_constants)
+    except ValueError as error:
+        raise InvalidArguments(f"invalid arguments: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise InvalidArguments("invalid arguments: they must be a JSON object")
+    cleaned = to_json_value(value)
+    return cleaned if isinstance(cleaned, dict) else {}
+
+
+def _parsed_or_text(raw: str) -> JsonValue:
+    try:
+        return _parse(raw)
+    except InvalidArguments:
+        return clean_text(raw)
+
+
+async def build_toolset(agent: AgentDefinition) -> Toolset:
+    """Collect an agent's tools: its functions and those of its sources.
+
+    Args:
+        agent: The agent.
+
+    Returns:
+        The tools there are now. A source that cannot list its tools is left out this time.
+
+    Raises:
+        DefinitionError: Two tools have the same name.
+    """
+    tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
+    for source in agent.tool_sources:
+        tools += [_bind_source(source, one) for one in await source.list_tools()]
+    names = [tool.definition.name for tool in tools]
+    doubled = {name for name in names if names.count(name) > 1}
+    if doubled:
+        raise DefinitionError(
+            f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
+        )
+    return Toolset(tools)
+
+
+def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> BoundTool:
+    definition = tool.definition
+    policy = policies.get(definition.name)
+    if policy is not None:
+        definition = dataclasses.replace(
+            definition,
+            effect=policy.effect or definition.effect,
+            approval=(
+                definition.approval
+                if policy.requires_approval is None
+                else policy.requires_approval
+            ),
+        )
+    return BoundTool(definition, tool.invoke, tool.validate, tool.is_async)
+
+
+def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:
+    validator = jsonschema.Draft202012Validator(dict(definition.input_schema))
+
+    def invoke(arguments: Mapping[str, JsonValue], context: ToolContext) -> Awaitable[object]:
+        return source.call(definition, arguments, context)
+
+    return BoundTool(definition, invoke, partial(_validate, validator), runs_async=True)
+
+
+def _validate(validator: Validator, arguments: Mapping[str, JsonValue]) -> None:
+    errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(error.path))
+    if errors:
+        parts = [f"{error.json_path}: {error.message}" for error in errors[:5]]
+        raise InvalidArguments("invalid arguments: " + "; ".join(parts))

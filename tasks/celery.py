@@ -1,0 +1,82 @@
+"""The Celery app, with every setting's reason beside it.
+
+A Celery message is a hint that a session has work. Claims, leases and the wake index make the steps safe, so
+Celery's own redelivery is switched off wherever it costs something.
+"""
+
+from __future__ import annotations
+
+from celery import Celery
+from kombu import Queue
+
+from celeriac.sessions.settings import Settings, load_settings
+from celeriac.tasks import transport
+from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
+from celeriac.tasks.urls import broker_is_store, broker_url_for
+
+__all__ = ["app", "make_app"]
+
+
+def make_app(settings: Settings) -> Celery:
+    """Make a Celery app for these settings.
+
+    Args:
+        settings: Where the broker is, and how many steps run at a time.
+
+    Returns:
+        The app. With the embedded store its broker URL is set when a worker starts.
+    """
+    transport.install()
+    celery = Celery("celeriac", set_as_current=False)
+    celery.conf.update(
+        # A worker learns the embedded store's URL at start; see worker.py.
+        broker_url=broker_url_for(settings.redis_url or "redis://127.0.0.1:6379/0"),
+        imports=(
+            "celeriac.tasks.run_model",
+            "celeriac.tasks.call_tool",
+            "celeriac.tasks.call_single_attempt_tool",
+        ),
+        task_queues=[Queue(MODEL_QUEUE), Queue(TOOL_QUEUE)],
+        task_default_queue=MODEL_QUEUE,
+        # Outcomes are in the session: a stored result would cost five more commands a step.
+        task_ignore_result=True,
+        result_backend=None,
+        # Acknowledging late only returns the credit late; safety comes from the claim.
+        task_acks_late=True,
+        task_reject_on_worker_lost=False,
+        worker_prefetch_multiplier=1,
+        worker_pool=settings.worker_pool,
+        worker_concurrency=settings.worker_concurrency,
+        worker_disable_rate_limits=True,
+        # Events cost four PUBLISH a step; pages and metrics read the store.
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        # Free per step, and its subscription notices a dead broker connection.
+        worker_enable_remote_control=True,
+        # Fencing makes a double run harmless; killing a running step would lose its result.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_pool_limit=settings.worker_concurrency + 2,
+        broker_pool_acquire_timeout=10,
+        task_serializer="json",
+        accept_content=["json"],
+    )
+    if settings.broker_url is not None:
+        celery.conf.update(broker_url=settings.broker_url)
+    if broker_is_store(settings):
+        options = {
+            # The unacked bookkeeping costs eight commands a step, can hang a worker after an outage,
+            # and saves nothing that the wake index does not find.
+            "ack_emulation": False,
+            "socket_timeout": 10,
+            "socket_connect_timeout": 3,
+            "socket_keepalive": True,
+            "health_check_interval": 15,
+        }
+        celery.conf.update(broker_transport_options=options)
+    return celery
+
+
+app = make_app(load_settings())

@@ -1,0 +1,40 @@
+"""Names on the wire: tasks and queues. All that the web part needs to know of the steps."""
+
+from __future__ import annotations
+
+from celeriac.sessions.state import Step, StepName
+
+__all__ = [
+    "CALL_SINGLE_ATTEMPT_TOOL",
+    "CALL_TOOL",
+    "MODEL_QUEUE",
+    "RUN_MODEL",
+    "TOOL_QUEUE",
+    "queue_of",
+    "task_of",
+]
+
+RUN_MODEL = "celeriac.run_model"
+CALL_TOOL = "celeriac.call_tool"
+CALL_SINGLE_ATTEMPT_TOOL = "celeriac.call_single_attempt_tool"
+
+MODEL_QUEUE = "celeriac.model"
+TOOL_QUEUE = "celeriac.tool"
+
+_TASKS = {
+    StepName.RUN_MODEL: RUN_MODEL,
+    StepName.CALL_TOOL: CALL_TOOL,
+    StepName.CALL_SINGLE_ATTEMPT_TOOL: CALL_SINGLE_ATTEMPT_TOOL,
+}
+
+
+def task_of(step: Step) -> str:
+    """Return the name of the Celery task that runs a step."""
+    return _TASKS[step.name]
+
+
+def queue_of(step: Step) -> str:
+    """Return the queue of a step: the one its tool names, or the one of its kind."""
+    if step.queue is not None:
+        return step.queue
+    return MODEL_QUEUE if step.name is StepName.RUN_MODEL else TOOL_QUEUE

@@ -1,0 +1,220 @@
+"""`RunModel`: one model call, streamed to the page, its response resolved into calls."""
+
+from __future__ import annotations
+
+import queue
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from celeriac.connectors.model import (
+    ModelClient,
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+)
+from celeriac.connectors.toolset import Toolset
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import StoreUnavailable
+from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.inputs import Input, ModelInterrupted, ModelReplied, StepFailed
+from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.state import ControlVerb, StepName
+from celeriac.sessions.store.sessions import Claim
+from celeriac.tasks.celery import app
+from celeriac.tasks.names import RUN_MODEL
+from celeriac.tasks.runtime import Runtime
+from celeriac.tasks.step import error_text, run_step
+
+__all__ = ["run_model"]
+
+_BATCH_SECONDS = 0.05
+"""Deltas are published in batches of this length: 20 events a second are smooth and cheap."""
+_LOOK_SECONDS = 0.5
+"""How often a running model call looks whether its turn was stopped."""
+
+
+@app.task(name=RUN_MODEL)
+def run_model(session_id: str, step_id: str, call_id: str | None = None) -> None:
+    """Run one attempt of a model call."""
+    run_step(StepName.RUN_MODEL, session_id, step_id, call_id, _work)
+
+
+def _work(here: Runtime, claim: Claim) -> Input:
+    state = claim.loaded.state
+    agent = here.agents.get(state.agent)
+    if agent is None:
+        return _failed(
+            claim, f"this worker has no agent {state.agent!r}; it has {', '.join(here.agents)}"
+        )
+    turn = state.turn
+    if turn is not None and turn.model_calls >= agent.max_model_calls_per_turn:
+        limit = agent.max_model_calls_per_turn
+        return _failed(claim, f"it reached its limit of {limit} model calls", retryable=False)
+    toolset = here.toolset(agent)
+    request = _request(here, claim, agent, toolset)
+    try:
+        client = here.models.client(request.model)
+        reply = _Reading(here, claim, client, request).read()
+    except ModelError as error:
+        delay = error.retry_after_seconds
+        return StepFailed(
+            claim.step.id,
+            claim.token,
+            clean_text(str(error)),
+            retryable=error.retryable,
+            delay_ms=None if delay is None else int(delay * 1000),
+        )
+    if isinstance(reply, ModelInterrupted):
+        return reply
+    return _replied(claim, reply, toolset, request)
+
+
+def _failed(claim: Claim, error: str, *, retryable: bool = True) -> StepFailed:
+    return StepFailed(claim.step.id, claim.token, error, retryable=retryable)
+
+
+def _request(here: Runtime, claim: Claim, agent: AgentDefinition, toolset: Toolset) -> ModelRequest:
+    state = claim.loaded.state
+    allowed = here.models_of(agent)
+    return ModelRequest(
+        model=state.model if state.model in allowed else allowed[0],
+        instructions=agent.instructions,
+        messages=claim.messages,
+        tools=toolset.definitions,
+        session_id=state.session_id,
+        turn_id=state.turn.id if state.turn else "",
+        attempt=claim.step.attempt,
+        timeout_seconds=here.settings.model_timeout_seconds,
+    )
+
+
+def _replied(
+    claim: Claim, reply: ModelReply, toolset: Toolset, request: ModelRequest
+) -> ModelReplied:
+    now = claim.loaded.now
+    return ModelReplied(
+        step_id=claim.step.id,
+        token=claim.token,
+        text=clean_text(reply.text),
+        reasoning=clean_text(reply.reasoning),
+        items=tuple(to_json_value(item) for item in reply.items),
+        calls=tuple(toolset.plan(call, request.turn_id, now) for call in reply.calls),
+        usage=reply.usage,
+        finish_reason=reply.finish_reason,
+        model=reply.model or request.model,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    error: BaseException
+
+
+class _Reading:
+    """Reads one streamed response: the loop thread feeds it, the step's thread publishes and watches."""
+
+    def __init__(
+        self, here: Runtime, claim: Claim, client: ModelClient, request: ModelRequest
+    ) -> None:
+        self._here = here
+        self._claim = claim
+        self._client = client
+        self._request = request
+        self._items: queue.SimpleQueue[TextDelta | ReasoningDelta | ModelReply | _Broken] = (
+            queue.SimpleQueue()
+        )
+        self._text = ""
+        self._pending: dict[EventType, str] = {}
+        self._published_at = 0.0
+
+    def read(self) -> ModelReply | ModelInterrupted:
+        """Return the complete reply, or what there was of it when the turn was stopped."""
+        future = self._here.loop.submit(self._pump())
+        try:
+            return self._collect(time.monotonic() + self._request.timeout_seconds)
+        finally:
+            _abandon(future)
+
+    async def _pump(self) -> None:
+        try:
+            async for item in self._client.stream(self._request):
+                self._items.put(item)
+            self._items.put(_Broken(ModelError("the stream ended without a reply", retryable=True)))
+        except BaseException as error:
+            self._items.put(_Broken(error))
+            raise
+
+    def _collect(self, deadline: float) -> ModelReply | ModelInterrupted:
+        look_at = time.monotonic() + _LOOK_SECONDS
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                limit = self._request.timeout_seconds
+                raise ModelError(f"no complete response within {limit:g} s", retryable=True)
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                if self._stopped():
+                    return ModelInterrupted(
+                        self._claim.step.id, self._claim.token, clean_text(self._text)
+                    )
+            try:
+                item = self._items.get(timeout=self._patience(now, min(look_at, deadline)))
+            except queue.Empty:
+                self._publish()
+                continue
+            if isinstance(item, ModelReply):
+                self._publish()
+                return item
+            if isinstance(item, _Broken):
+                raise _as_model_error(item.error) from item.error
+            self._take(item)
+
+    def _patience(self, now: float, until: float) -> float:
+        if self._pending:
+            until = min(until, self._published_at + _BATCH_SECONDS)
+        return max(until - now, 0.001)
+
+    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        kind = EventType.REASONING_DELTA
+        if isinstance(delta, TextDelta):
+            kind = EventType.TEXT_DELTA
+            self._text += delta.text
+        self._pending[kind] = self._pending.get(kind, "") + delta.text
+        if time.monotonic() - self._published_at >= _BATCH_SECONDS:
+            self._publish()
+
+    def _publish(self) -> None:
+        if not self._pending:
+            return
+        step = self._claim.step
+        events = [
+            LiveEvent(kind, {"step_id": step.id, "attempt": step.attempt, "text": clean_text(text)})
+            for kind, text in self._pending.items()
+        ]
+        self._pending = {}
+        self._published_at = time.monotonic()
+        self._here.store.publish(self._claim.loaded.state.session_id, events)
+
+    def _stopped(self) -> bool:
+        try:
+            state = self._here.store.load(self._claim.loaded.state.session_id).state
+        except StoreUnavailable:
+            return False
+        control = state.turn.control if state.turn else None
+        return control is not None and control.verb is ControlVerb.CANCEL
+
+
+def _abandon(future: Future[None]) -> None:
+    if not future.done():
+        future.cancel()
+    elif not future.cancelled():
+        future.exception()
+
+
+def _as_model_error(error: BaseException) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
+    return ModelError(error_text(error), retryable=True)

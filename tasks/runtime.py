@@ -1,0 +1,99 @@
+"""What a worker process needs to run steps: one of each, made lazily after any fork."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+
+from celeriac.connectors.models import ModelClients
+from celeriac.connectors.toolset import Toolset, build_toolset
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.registry import load_agents
+from celeriac.sessions.settings import Settings, load_settings
+from celeriac.sessions.store.sessions import SessionStore
+from celeriac.tasks.celery import app
+from celeriac.tasks.dispatch import open_store
+from celeriac.tasks.leases import LeaseKeeper
+from celeriac.tasks.loop import LoopThread
+
+__all__ = ["Runtime", "load_worker_agents", "name_worker", "runtime"]
+
+
+class Runtime:
+    """The parts of one process.
+
+    Args:
+        settings: The settings.
+        agents: The agents of this worker.
+        worker: Name of this worker.
+    """
+
+    def __init__(
+        self, settings: Settings, agents: Mapping[str, AgentDefinition], worker: str
+    ) -> None:
+        self.settings = settings
+        self.agents = agents
+        self.store: SessionStore = open_store(settings, app)
+        self.loop = LoopThread()
+        self.models = ModelClients()
+        self.leases = LeaseKeeper(self.store, settings.lease_seconds)
+        self.owner = f"{worker}/{os.getpid()}"
+        self._toolsets: dict[str, Toolset] = {}
+
+    def toolset(self, agent: AgentDefinition) -> Toolset:
+        """Return the agent's tools as they are now; plain ones never change within a process."""
+        known = self._toolsets.get(agent.name)
+        if known is None:
+            known = self.loop.run(build_toolset(agent))
+            if not agent.tool_sources:
+                self._toolsets[agent.name] = known
+        return known
+
+    def models_of(self, agent: AgentDefinition) -> tuple[str, ...]:
+        """Return the models an agent may use, the default first."""
+        chosen = self.settings.model
+        if chosen is None or chosen == agent.models[0]:
+            return tuple(agent.models)
+        return (chosen, *(name for name in agent.models if name != chosen))
+
+
+class _Process:
+    """State of this process; a forked child makes its own runtime."""
+
+    agents: Mapping[str, AgentDefinition] | None = None
+    worker = f"worker@{socket.gethostname()}"
+    runtimes: dict[int, Runtime] = {}  # noqa: RUF012 - by process id
+    lock = threading.Lock()
+
+
+def load_worker_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
+    """Load the agents once, before any fork.
+
+    Raises:
+        ConfigurationError: There is none, or a definition is wrong.
+    """
+    if _Process.agents is None:
+        _Process.agents = load_agents(settings.agents)
+    return _Process.agents
+
+
+def name_worker(name: str) -> None:
+    """Set this worker's name, as claims and pages show it."""
+    _Process.worker = name.replace(" ", "_")
+
+
+def runtime() -> Runtime:
+    """Return the runtime of this process."""
+    pid = os.getpid()
+    found = _Process.runtimes.get(pid)
+    if found is not None:
+        return found
+    with _Process.lock:
+        found = _Process.runtimes.get(pid)
+        if found is None:
+            settings = load_settings()
+            found = Runtime(settings, load_worker_agents(settings), _Process.worker)
+            _Process.runtimes[pid] = found
+    return found

@@ -1,0 +1,95 @@
+"""The one wrapper of every step: claim, run, commit. A step is a function from a claim to an input."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from celeriac.sessions.errors import NotFound, StoreUnavailable
+from celeriac.sessions.inputs import Input, StepFailed, WokenUp
+from celeriac.sessions.jsonsafe import clean_text
+from celeriac.sessions.state import StepName
+from celeriac.sessions.store.sessions import Claim, Loaded, Verdict
+from celeriac.tasks.runtime import Runtime, runtime
+
+__all__ = ["error_text", "run_step"]
+
+_log = logging.getLogger(__name__)
+
+_ERROR_MAX_CHARACTERS = 2_000
+
+Work = Callable[[Runtime, Claim], Input]
+
+
+def run_step(
+    name: StepName, session_id: str, step_id: str, call_id: str | None, work: Work
+) -> None:
+    """Run one step, if it is still to be run and nobody else does.
+
+    Args:
+        name: Its kind.
+        session_id: The session.
+        step_id: The step.
+        call_id: Its call, if any.
+        work: Does the outside work and says what came of it.
+    """
+    here = runtime()
+    try:
+        claim = here.store.claim(session_id, step_id, name, call_id, here.owner)
+    except StoreUnavailable as error:
+        # The message is gone, but the wake index still knows the step.
+        _log.warning("Step %s of %s was not claimed: %s", step_id, session_id, error)
+        return
+    if isinstance(claim, Verdict):
+        _not_claimed(here, session_id, step_id, claim)
+        return
+    with here.leases.hold(claim):
+        outcome = _run(here, claim, work)
+        commit_until_answered(here, claim, outcome)
+
+
+def _not_claimed(here: Runtime, session_id: str, step_id: str, verdict: Verdict) -> None:
+    _log.debug("Step %s of %s is not to be run: %s", step_id, session_id, verdict.reason)
+    if verdict.reason == "expired":
+        here.store.apply(session_id, WokenUp())
+
+
+def _run(here: Runtime, claim: Claim, work: Work) -> Input:
+    try:
+        return work(here, claim)
+    except BaseException as error:  # noqa: BLE001 - whatever breaks is this attempt's outcome
+        _log.exception("Step %s of %s broke", claim.step.id, claim.loaded.state.session_id)
+        return StepFailed(claim.step.id, claim.token, error_text(error))
+
+
+def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
+    """Commit an outcome; while the store is away it is kept and tried again.
+
+    Whatever the store then holds is right: a commit that had been done makes the repetition a late result,
+    which changes nothing.
+    """
+    session_id = claim.loaded.state.session_id
+    pause = threading.Event()
+    wait = 0.05
+    loaded: Loaded | None = claim.loaded
+    while True:
+        try:
+            here.store.apply(session_id, outcome, loaded)
+        except StoreUnavailable as error:
+            _log.warning("Outcome of step %s of %s waits: %s", claim.step.id, session_id, error)
+            pause.wait(wait)
+            wait = min(wait * 2, 2.0)
+            loaded = None
+        except NotFound:
+            _log.warning("Session %s is gone; the outcome of its step is dropped.", session_id)
+            return
+        else:
+            return
+
+
+def error_text(error: BaseException) -> str:
+    """Describe an exception for the record: its kind and message, bounded."""
+    message = clean_text(str(error)).strip()
+    kind = type(error).__name__
+    return (f"{kind}: {message}" if message else kind)[:_ERROR_MAX_CHARACTERS]

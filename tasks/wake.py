@@ -1,0 +1,205 @@
+"""The wake loop: every worker looks at the wake index and moves on what is due.
+
+It sends steps again whose message was lost, turns leases of dead workers into retries or unknown outcomes,
+and fires timers. There is no leader: taking a session from the index is atomic.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from celery import Celery, bootsteps
+
+from celeriac.connectors.toolset import Toolset
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import CeleriacError, StoreUnavailable
+from celeriac.sessions.inputs import WokenUp
+from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
+from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.keys import PARTITIONS
+from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.reader import SessionReader
+from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
+from celeriac.tasks.runtime import Runtime, runtime
+from celeriac.tasks.urls import broker_is_store
+
+__all__ = ["WakeLoop", "WakeLoopStep", "install"]
+
+_log = logging.getLogger(__name__)
+
+_ANNOUNCE_SECONDS = 5.0
+
+
+class WakeLoop:
+    """Looks at the wake index until it is stopped.
+
+    Args:
+        here: This process's parts.
+        queues: The queues that this worker consumes.
+        worker: This worker's name.
+        concurrency: Steps that it runs at a time.
+    """
+
+    def __init__(self, here: Runtime, queues: Sequence[str], worker: str, concurrency: int) -> None:
+        self._here = here
+        self._queues = tuple(queues)
+        self._worker = worker
+        self._concurrency = concurrency
+        self._interval = here.settings.wake_interval_seconds
+        self._outage_after = here.settings.lease_seconds / 2
+        self._stop = threading.Event()
+        self._partitions = list(range(PARTITIONS))
+        self._lists = SessionLists(
+            here.store, SessionReader(here.store, here.settings), here.settings
+        )
+        self._announced_at = -_ANNOUNCE_SECONDS
+        self._looked_at = time.monotonic()
+
+    def run(self) -> None:
+        """Look at the index at every interval; an outage of the store is waited out."""
+        while not self._stop.wait(self._interval * random.uniform(0.7, 1.3)):  # noqa: S311
+            try:
+                self.look()
+                self._announce()
+            except StoreUnavailable as error:
+                _log.warning("The wake loop waits for the store: %s", error)
+            except Exception:  # noqa: BLE001
+                # The loop must outlive anything: without it, lost messages stay lost.
+                _log.exception("The wake loop met an error and goes on")
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stop.set()
+
+    def look(self) -> int:
+        """Move on every session that is due; return how many there were."""
+        random.shuffle(self._partitions)
+        due = self._here.store.take_due(self._partitions)
+        now = time.monotonic()
+        after_outage = now - self._looked_at > self._outage_after
+        self._looked_at = now
+        if due:
+            event = WokenUp(backlogged=self._backlogged(), after_outage=after_outage)
+            for session_id in due:
+                self._wake(session_id, event)
+        return len(due)
+
+    def _wake(self, session_id: str, event: WokenUp) -> None:
+        try:
+            state, changed = self._here.store.apply(session_id, event)
+            if not changed:
+                self._here.store.reindex(session_id)
+            _log.debug("Looked at %s: %s", session_id, state.status.value)
+        except StoreUnavailable:
+            raise
+        except CeleriacError:
+            _log.exception("Session %s could not be moved on", session_id)
+
+    def _backlogged(self) -> frozenset[str | None]:
+        if not broker_is_store(self._here.settings):
+            return frozenset()
+        with store_errors():
+            pipe = self._here.store.client.pipeline(transaction=False)
+            for queue in self._queues:
+                pipe.llen(queue)
+            lengths = pipe.execute()
+        waiting = {queue for queue, length in zip(self._queues, lengths, strict=True) if length}
+        # A step without a queue of its own is in one of the two default ones.
+        default = {None} if waiting & {MODEL_QUEUE, TOOL_QUEUE} else set()
+        return frozenset(waiting | default)
+
+    def _announce(self) -> None:
+        now = time.monotonic()
+        if now - self._announced_at < _ANNOUNCE_SECONDS:
+            return
+        self._announced_at = now
+        seconds, micros = self._here.store.client.time()
+        at = seconds * 1000 + micros // 1000
+        worker = WorkerInfo(
+            name=self._worker,
+            seen_at=at,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            queues=self._queues,
+            concurrency=self._concurrency,
+            version=version("celeriac"),
+            running=self._here.leases.held,
+        )
+        agents = [_agent_info(self._here, agent, at) for agent in self._here.agents.values()]
+        self._lists.announce(worker, agents)
+
+
+def _agent_info(here: Runtime, agent: AgentDefinition, at: int) -> AgentInfo:
+    models = here.models_of(agent)
+    return AgentInfo(
+        name=agent.name,
+        description=agent.description,
+        models=models,
+        default_model=models[0],
+        tools=_tool_infos(here.toolset(agent)),
+        plan_mode_enabled=agent.plan_mode_enabled,
+        announced_at=at,
+    )
+
+
+def _tool_infos(toolset: Toolset) -> tuple[ToolInfo, ...]:
+    words = {True: "always", False: "never"}
+    return tuple(
+        ToolInfo(
+            name=tool.name,
+            description=tool.description,
+            effect=tool.effect.value,
+            approval=(
+                words[tool.approval]
+                if isinstance(tool.approval, bool)
+                else "depends on the arguments"
+            ),
+            source=tool.source,
+        )
+        for tool in toolset.definitions
+    )
+
+
+class WakeLoopStep(bootsteps.StartStopStep):
+    """Runs the wake loop in the main process of a Celery worker."""
+
+    label = "Celeriac wake loop"
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: object, **options: object) -> None:
+        super().__init__(worker, **options)
+        self._loop: WakeLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, worker: object) -> None:
+        """Start the loop's thread."""
+        app: Celery = worker.app  # type: ignore[attr-defined]
+        self._loop = WakeLoop(
+            runtime(),
+            queues=list(app.amqp.queues.consume_from),
+            worker=worker.hostname,  # type: ignore[attr-defined]
+            concurrency=worker.concurrency,  # type: ignore[attr-defined]
+        )
+        self._thread = threading.Thread(target=self._loop.run, name="celeriac-wake", daemon=True)
+        self._thread.start()
+
+    def stop(self, parent: object) -> None:  # noqa: ARG002 - Celery's signature
+        """Stop the loop; the worker finishes what it runs."""
+        if self._loop is not None:
+            self._loop.stop()
+
+    def terminate(self, parent: object) -> None:
+        """Stop the loop."""
+        self.stop(parent)
+
+
+def install(app: Celery) -> None:
+    """Let every worker of this app run the wake loop."""
+    app.steps["worker"].add(WakeLoopStep)

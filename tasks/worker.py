@@ -1,0 +1,63 @@
+"""What a Celery worker does before it takes its first step."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from celery import Celery
+from celery.signals import celeryd_init, worker_ready
+from kombu import Queue
+
+from celeriac.connectors.models import ModelClients
+from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.settings import Settings, load_settings
+from celeriac.tasks import wake
+from celeriac.tasks.dispatch import CeleryDispatcher
+from celeriac.tasks.runtime import load_worker_agents, name_worker, runtime
+from celeriac.tasks.urls import broker_url_for, store_url
+
+__all__ = ["install"]
+
+_log = logging.getLogger(__name__)
+
+
+def install(app: Celery) -> None:
+    """Prepare the workers of this app: store, agents, models, wake loop."""
+    wake.install(app)
+    celeryd_init.connect(_prepare, weak=False)
+    worker_ready.connect(_ready, weak=False)
+
+
+def _prepare(sender: str, instance: object, **_: object) -> None:
+    """Before anything connects or forks: a worker that cannot work says why and ends."""
+    app: Celery = instance.app  # type: ignore[attr-defined]
+    try:
+        settings = load_settings()
+        name_worker(sender)
+        _find_broker(app, settings)
+        agents = load_worker_agents(settings)
+        models = {name for agent in agents.values() for name in agent.models}
+        ModelClients.preload([*models, settings.model] if settings.model else models)
+        _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
+    except CeleriacError as error:
+        sys.exit(f"celeriac: the worker cannot start: {error}")
+
+
+def _find_broker(app: Celery, settings: Settings) -> None:
+    if settings.redis_url is None and settings.broker_url is None:
+        app.conf.update(broker_url=broker_url_for(store_url(settings)))
+
+
+def _consume(app: Celery, queues: set[str | None]) -> None:
+    """Consume the queues that tools name, unless ``-Q`` chooses others."""
+    known = {queue.name for queue in app.conf.task_queues}
+    extra = [Queue(name) for name in sorted(filter(None, queues)) if name not in known]
+    app.conf.task_queues = [*app.conf.task_queues, *extra]
+
+
+def _ready(sender: object, **_: object) -> None:
+    app: Celery = sender.app  # type: ignore[attr-defined]
+    here = runtime()
+    CeleryDispatcher(app, here.settings).self_test()
+    _log.info("Worker %s is ready with agents %s", here.owner, ", ".join(here.agents))
