@@ -143,7 +143,7 @@ def test_celery_finds_our_app_beside_a_users_tasks(installed: Path, project: Pat
         CELERIAC_REDIS_URL="redis://127.0.0.1:1/7",
     )
 
-    assert "celeriac" in report
+    assert "celeriac.tool" in report
     assert "users-own" not in report
 
 
