@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 
-from celeriac.connectors.litellm_client import LiteLlmClient, preload
-
 from celeriac.connectors.demo_model import DemoModel
+from celeriac.connectors.litellm_client import LiteLlmClient, preload
 from celeriac.connectors.model import ModelClient
 from celeriac.sessions.errors import ConfigurationError
 
-__all__ = ["DEMO_MODEL", "ModelClients"]
+__all__ = ["DEMO_MODEL", "ModelClients", "register_model"]
 
 DEMO_MODEL = "demo"
+
+_registered: dict[str, Callable[[], ModelClient]] = {}
+
+
+def register_model(name: str, make: Callable[[], ModelClient]) -> None:
+    """Give a model name a client of your own; call it where the agents are defined.
+
+    Args:
+        name: The model's name, as agents list it.
+        make: Makes the client, once per process and after any fork.
+    """
+    _registered[name] = make
 
 
 class ModelClients:
@@ -22,7 +33,7 @@ class ModelClients:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._demo: DemoModel | None = None
+        self._own: dict[str, ModelClient] = {}
         self._litellm: LiteLlmClient | None = None
 
     def client(self, model: str) -> ModelClient:
@@ -32,9 +43,10 @@ class ModelClients:
             ConfigurationError: The model needs a package that is not installed.
         """
         with self._lock:
-            if model == DEMO_MODEL:
-                self._demo = self._demo or DemoModel()
-                return self._demo
+            if model in _registered:
+                if model not in self._own:
+                    self._own[model] = _registered[model]()
+                return self._own[model]
             self._litellm = self._litellm or _make_litellm(model)
             return self._litellm
 
@@ -46,10 +58,13 @@ class ModelClients:
             ConfigurationError: A model needs a package that is not installed.
         """
         for model in models:
-            if model != DEMO_MODEL:
+            if model not in _registered:
                 _require_litellm(model)
                 preload()
                 return
+
+
+register_model(DEMO_MODEL, DemoModel)
 
 
 def _make_litellm(model: str) -> LiteLlmClient:
