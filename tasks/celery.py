@@ -7,14 +7,19 @@ Celery's own redelivery is switched off wherever it costs something.
 from __future__ import annotations
 
 from celery import Celery
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.tasks import transport
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.urls import broker_is_store, broker_url_for
 
-__all__ = ["app", "make_app"]
+__all__ = ["app", "make_app", "queue_named"]
+
+
+def queue_named(name: str) -> Queue:
+    """Make a queue with an exchange of its own, so that no broker mixes it with another."""
+    return Queue(name, Exchange(name), routing_key=name)
 
 
 def make_app(settings: Settings) -> Celery:
@@ -36,7 +41,7 @@ def make_app(settings: Settings) -> Celery:
             "celeriac.tasks.call_tool",
             "celeriac.tasks.call_single_attempt_tool",
         ),
-        task_queues=[Queue(MODEL_QUEUE), Queue(TOOL_QUEUE)],
+        task_queues=[queue_named(MODEL_QUEUE), queue_named(TOOL_QUEUE)],
         task_default_queue=MODEL_QUEUE,
         # Outcomes are in the session: a stored result would cost five more commands a step.
         task_ignore_result=True,
@@ -55,7 +60,8 @@ def make_app(settings: Settings) -> Celery:
         worker_enable_remote_control=True,
         # Fencing makes a double run harmless; killing a running step would lose its result.
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_hijack_root_logger=False,
+        worker_log_format="%(asctime)s %(levelname)s %(message)s",
+        worker_task_log_format="%(asctime)s %(levelname)s %(message)s",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_pool_limit=settings.worker_concurrency + 2,

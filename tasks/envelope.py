@@ -54,7 +54,7 @@ class Envelope:
 
 @lru_cache(maxsize=1)
 def _memory_broker() -> Connection:
-    return Connection("memory://")
+    return Connection("memory://localhost/")
 
 
 def _capture(app: Celery, task: str, queue: str) -> dict[str, object]:

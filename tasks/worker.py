@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 
 from celery import Celery
+from celery.platforms import SecurityWarning
 from celery.signals import celeryd_init, worker_ready
-from kombu import Queue
 
 from celeriac.connectors.models import ModelClients
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.tasks import wake
+from celeriac.tasks.celery import queue_named
 from celeriac.tasks.dispatch import CeleryDispatcher
 from celeriac.tasks.runtime import load_worker_agents, name_worker, runtime
 from celeriac.tasks.urls import broker_url_for, store_url
@@ -32,6 +34,8 @@ def install(app: Celery) -> None:
 def _prepare(sender: str, instance: object, **_: object) -> None:
     """Before anything connects or forks: a worker that cannot work says why and ends."""
     app: Celery = instance.app  # type: ignore[attr-defined]
+    # Celery warns root of pickled messages; this app accepts JSON alone.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     try:
         settings = load_settings()
         name_worker(sender)
@@ -52,7 +56,7 @@ def _find_broker(app: Celery, settings: Settings) -> None:
 def _consume(app: Celery, queues: set[str | None]) -> None:
     """Consume the queues that tools name, unless ``-Q`` chooses others."""
     known = {queue.name for queue in app.conf.task_queues}
-    extra = [Queue(name) for name in sorted(filter(None, queues)) if name not in known]
+    extra = [queue_named(name) for name in sorted(filter(None, queues)) if name not in known]
     app.conf.task_queues = [*app.conf.task_queues, *extra]
 
 

@@ -1,0 +1,101 @@
+"""Celeriac: durable AI-agent sessions rooted in Celery.
+
+What an agent's author imports is here. The names are loaded when they are first used, so ``import celeriac``
+stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from celeriac.sessions.calls import CallRecord, DecisionVerb, ToolEffect
+    from celeriac.sessions.client import SessionClient
+    from celeriac.sessions.definition import AgentDefinition, BuiltInTool, CompactionPolicy
+    from celeriac.sessions.errors import (
+        CeleriacError,
+        ConfigurationError,
+        Conflict,
+        DefinitionError,
+        InvalidRequest,
+        NotFound,
+        Refused,
+        StoreUnavailable,
+        ToolFailed,
+    )
+    from celeriac.sessions.tools import (
+        ToolContext,
+        ToolDefinition,
+        ToolPolicy,
+        ToolResult,
+        ToolSource,
+        tool,
+    )
+    from celeriac.tasks.dispatch import open_client
+
+__all__ = [
+    "AgentDefinition",
+    "BuiltInTool",
+    "CallRecord",
+    "CeleriacError",
+    "CompactionPolicy",
+    "ConfigurationError",
+    "Conflict",
+    "DecisionVerb",
+    "DefinitionError",
+    "InvalidRequest",
+    "NotFound",
+    "Refused",
+    "SessionClient",
+    "StoreUnavailable",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolEffect",
+    "ToolFailed",
+    "ToolPolicy",
+    "ToolResult",
+    "ToolSource",
+    "open_client",
+    "tool",
+]
+
+_HOMES = {
+    "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
+    "celeriac.sessions.client": ("SessionClient",),
+    "celeriac.sessions.definition": ("AgentDefinition", "BuiltInTool", "CompactionPolicy"),
+    "celeriac.sessions.errors": (
+        "CeleriacError",
+        "ConfigurationError",
+        "Conflict",
+        "DefinitionError",
+        "InvalidRequest",
+        "NotFound",
+        "Refused",
+        "StoreUnavailable",
+        "ToolFailed",
+    ),
+    "celeriac.sessions.tools": (
+        "ToolContext",
+        "ToolDefinition",
+        "ToolPolicy",
+        "ToolResult",
+        "ToolSource",
+        "tool",
+    ),
+    "celeriac.tasks.dispatch": ("open_client",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

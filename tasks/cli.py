@@ -1,0 +1,84 @@
+"""The command line: ``celeriac dev | worker | web | doctor``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.settings import load_settings
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="celeriac")
+def main() -> None:
+    """Durable AI-agent sessions rooted in Celery."""
+
+
+@main.command()
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=None, help="Port of the page [8080]."
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder of the embedded store [.celeriac].",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Workers to start."
+)
+@click.option(
+    "--agents", default=None, help="Module or file with your AgentDefinitions [the demo agent]."
+)
+def dev(port: int | None, data: Path | None, workers: int, agents: str | None) -> None:
+    """Start everything here: store, workers and the page. Ctrl-C stops it."""
+    chosen = {
+        "CELERIAC_PORT": None if port is None else str(port),
+        "CELERIAC_DATA_DIR": None if data is None else str(data),
+        "CELERIAC_AGENTS": agents,
+    }
+    os.environ.update({name: value for name, value in chosen.items() if value is not None})
+    from celeriac.tasks.dev import run_dev  # noqa: PLC0415 - needs a POSIX system
+
+    sys.exit(_told(lambda: run_dev(workers)))
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("celery_options", nargs=-1, type=click.UNPROCESSED)
+def worker(celery_options: tuple[str, ...]) -> None:
+    """Start one worker. Options after ``--`` go to Celery, e.g. ``-- -Q celeriac.tool -c 4``."""
+    from celeriac.tasks.dev import worker_command  # noqa: PLC0415
+
+    argv = [*worker_command(), *celery_options]
+    os.execv(argv[0], argv)  # noqa: S606 - our own Python
+
+
+@main.command()
+def web() -> None:
+    """Start the web server (gunicorn)."""
+    argv = [sys.executable, "-m", "celeriac.web.serve"]
+    os.execv(argv[0], argv)  # noqa: S606 - our own Python
+
+
+@main.command()
+def doctor() -> None:
+    """Check the store, its durability, the workers and the settings; exits 1 when something is wrong."""
+    from celeriac.tasks.doctor import run_doctor  # noqa: PLC0415
+
+    sys.exit(_told(lambda: run_doctor(load_settings())))
+
+
+def _told(action: Callable[[], int]) -> int:
+    """Run a command; an error that we raise on purpose is a message, not a traceback."""
+    try:
+        return action()
+    except CeleriacError as error:
+        click.echo(click.style("celeriac: ", fg="red", bold=True) + str(error), err=True)
+        return 1

@@ -1,0 +1,147 @@
+"""``celeriac doctor``: is it set up right, and what is at risk if not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import click
+import redis
+
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.store.connection import store_errors
+from celeriac.tasks.dispatch import open_store
+
+__all__ = ["Finding", "examine_store", "run_doctor"]
+
+Level = Literal["ok", "warning", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        level: ``wrong`` makes the doctor fail.
+        what: What was looked at.
+        text: What was found, and what to do about it.
+    """
+
+    level: Level
+    what: str
+    text: str
+
+
+def examine_store(client: redis.Redis) -> Iterator[Finding]:
+    """Look at the store's version and durability.
+
+    Args:
+        client: The store.
+
+    Yields:
+        What was found.
+    """
+    with store_errors():
+        info = cast("Mapping[str, object]", client.info())
+        # Some hosted services forbid CONFIG: then only what INFO says can be checked.
+        try:
+            config = cast("Mapping[str, str]", client.config_get("*"))
+        except redis.ResponseError:
+            config = {}
+    yield _version(info)
+    yield _eviction(
+        str(info.get("maxmemory_policy", "")), int(cast("int", info.get("maxmemory", 0)))
+    )
+    yield _append_only(info, config)
+    skew = abs(time.time() - client.time()[0])
+    level: Level = "warning" if skew > 5 else "ok"
+    yield Finding(level, "clock", f"this machine and the store differ by {skew:.0f} s")
+
+
+def _version(info: Mapping[str, object]) -> Finding:
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    version = str(info.get("valkey_version") or info.get("redis_version"))
+    major = int(version.split(".", 1)[0])
+    if major < 7:
+        return Finding("wrong", "version", f"{name} {version} is too old; 7.0 or later is needed")
+    return Finding("ok", "version", f"{name} {version}")
+
+
+def _eviction(policy: str, limit: int) -> Finding:
+    if policy == "noeviction":
+        return Finding("ok", "eviction", "noeviction: nothing is dropped when memory is full")
+    if limit == 0:
+        text = f"maxmemory-policy is {policy}; set it to noeviction before you set maxmemory"
+        return Finding("warning", "eviction", text)
+    text = f"maxmemory-policy is {policy}: sessions can be dropped; set it to noeviction"
+    return Finding("wrong", "eviction", text)
+
+
+def _append_only(info: Mapping[str, object], config: Mapping[str, str]) -> Finding:
+    if not info.get("aof_enabled"):
+        text = "appendonly is off: a restart loses sessions; set appendonly yes"
+        return Finding("wrong", "durability", text)
+    policy = config.get("appendfsync", "unknown")
+    if policy == "always":
+        return Finding("ok", "durability", "appendonly with appendfsync always")
+    text = f"appendfsync is {policy}: a power cut may lose the last seconds"
+    return Finding("warning", "durability", text)
+
+
+def run_doctor(settings: Settings) -> int:
+    """Look at everything and print it.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        0, or 1 when something is wrong.
+    """
+    findings: list[Finding] = []
+    for finding in _examine(settings):
+        findings.append(finding)
+        _show(finding)
+    wrong = sum(finding.level == "wrong" for finding in findings)
+    click.echo("\nAll is well." if not wrong else f"\n{wrong} thing(s) must be put right.")
+    return 1 if wrong else 0
+
+
+def _examine(settings: Settings) -> Iterator[Finding]:
+    where = "the embedded store in " + str(settings.data_dir)
+    yield Finding(
+        "ok", "settings", f"store: {'CELERIAC_REDIS_URL' if settings.redis_url else where}"
+    )
+    try:
+        store = open_store(settings)
+        yield from examine_store(store.client)
+        client = SessionClient(store, settings)
+        yield _workers(client)
+        yield _agents(client)
+    except CeleriacError as error:
+        yield Finding("wrong", "store", str(error))
+
+
+def _workers(client: SessionClient) -> Finding:
+    workers = client.workers()
+    if not workers:
+        text = "none was seen in the last 15 s; start one with `celeriac worker`"
+        return Finding("wrong", "workers", text)
+    names = ", ".join(f"{one.name} ({one.running}/{one.concurrency} busy)" for one in workers)
+    return Finding("ok", "workers", names)
+
+
+def _agents(client: SessionClient) -> Finding:
+    agents = client.agents()
+    if not agents:
+        return Finding("warning", "agents", "none was announced yet; see CELERIAC_AGENTS")
+    return Finding("ok", "agents", ", ".join(agent.name for agent in agents))
+
+
+def _show(finding: Finding) -> None:
+    marks = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
+    mark, colour = marks[finding.level]
+    click.echo(f"{click.style(mark, fg=colour, bold=True)} {finding.what:<11} {finding.text}")
