@@ -13,6 +13,7 @@ import secrets
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import werkzeug.exceptions
 from flask import request, session
 
 from celeriac.sessions.errors import NotFound
@@ -28,6 +29,7 @@ __all__ = [
     "consume_login_code",
     "creator",
     "csrf_token",
+    "hide_malformed_sessions",
     "issue_login_code",
     "listens_on_loopback",
     "log_in",
@@ -102,6 +104,21 @@ def require_session(session_id: str, need: Role) -> Principal:
     if not is_session_id(session_id):
         raise NotFound(f"There is no session {session_id[:64]!r}.", code="unknown_session")
     return principal
+
+
+def hide_malformed_sessions() -> None:
+    """Refuse addresses below a session that no route knows like those of a session without access.
+
+    Else an id with a slash in it would be answered in another way than an id that does not exist.
+
+    Raises:
+        Refusal: 403, unless somebody asks who may read every session.
+    """
+    if not request.path.startswith("/api/sessions/"):
+        return
+    unknown = isinstance(request.routing_exception, werkzeug.exceptions.NotFound)
+    if unknown and not _session_principal("").may(Role.VIEWER):
+        raise _no_access()
 
 
 def _session_principal(session_id: str) -> Principal:

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from flask import Flask, Response, request
 from flask.sessions import SecureCookieSessionInterface
 
-from celeriac.web.auth import listens_on_loopback
+from celeriac.web.auth import hide_malformed_sessions, listens_on_loopback
 from celeriac.web.keys import WebKey
 from celeriac.web.problems import Refusal
 
@@ -66,6 +66,7 @@ def register_security(app: Flask, key: WebKey, *, host: str, port: int) -> None:
         app.before_request(_check_host)
     app.before_request(_check_origin)
     app.before_request(_refuse_tokens_in_query)
+    app.before_request(hide_malformed_sessions)
     app.after_request(_add_headers)
 
 

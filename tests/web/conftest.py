@@ -3,11 +3,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from pydantic import SecretStr
+from werkzeug.test import TestResponse
 
 from celeriac.sessions.settings import Settings
 from celeriac.web import create_app
@@ -22,6 +24,13 @@ def operators(*entries: str) -> str:
     """``name:role:token`` with the token hashed, as the setting wants it."""
     parts = [entry.split(":") for entry in entries]
     return ",".join(f"{n}:{r}:{hashlib.sha256(t.encode()).hexdigest()}" for n, r, t in parts)
+
+
+def content(answer: TestResponse) -> dict[str, Any]:
+    """The JSON object that was answered."""
+    value = answer.get_json()
+    assert isinstance(value, dict)
+    return value
 
 
 @pytest.fixture
