@@ -73,8 +73,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     env = tmp_path_factory.mktemp("env")
     run(sys.executable, "-m", "venv", "--without-pip", env, cwd=env)
     python = env / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index"]
-    run(*pip, wheel, cwd=env)
+    pip = ("-m", "pip", "--python", python, "install", "--no-deps", "--no-index")
+    run(sys.executable, *pip, wheel, cwd=env)
     # A path in a .pth file is searched after site-packages, and .pth files found there are not
     # read: so the editable install of this environment stays out of sight.
     site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=env).strip())
