@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from celeriac.connectors.model import ModelRequest
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import CallReference, Message, Role
+from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.tools import ToolDefinition
 
 __all__ = ["chat_messages", "chat_tools"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from celeriac.connectors.model import ModelCall
 from celeriac.sessions.jsonsafe import dump_json
+from celeriac.sessions.model import ModelCall
 
 __all__ = ["HELP", "Answer", "Calls", "Command", "Fail", "Say", "parse"]
 

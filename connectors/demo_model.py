@@ -8,7 +8,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 
 from celeriac.connectors import demo_commands as commands
-from celeriac.connectors.model import (
+from celeriac.sessions.messages import Message, Role, Usage
+from celeriac.sessions.model import (
     ModelCall,
     ModelError,
     ModelReply,
@@ -16,7 +17,6 @@ from celeriac.connectors.model import (
     ReasoningDelta,
     TextDelta,
 )
-from celeriac.sessions.messages import Message, Role, Usage
 
 __all__ = ["DemoModel"]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
-from celeriac.connectors.model import ModelRequest
 from celeriac.sessions.ids import CALL_ID_PATTERN
 from celeriac.sessions.messages import Message, Role
+from celeriac.sessions.model import ModelRequest
 
 __all__ = ["HistoryError", "problems_of", "validate_request"]
 

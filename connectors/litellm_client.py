@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from celeriac.connectors.chat_messages import chat_messages, chat_tools
 from celeriac.connectors.litellm_errors import as_model_error
 from celeriac.connectors.litellm_stream import StreamReader, usage_of
-from celeriac.connectors.model import (
+from celeriac.sessions.model import (
     ModelError,
     ModelReply,
     ModelRequest,

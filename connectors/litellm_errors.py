@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Mapping
 
-from celeriac.connectors.model import ModelError
 from celeriac.connectors.retry_after import retry_after_seconds
+from celeriac.sessions.model import ModelError
 
 __all__ = ["as_model_error", "without_secrets"]
 

@@ -7,16 +7,16 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel, JsonValue
 
-from celeriac.connectors.model import (
+from celeriac.connectors.tool_call_assembly import BrokenCalls, ToolCallAssembly, ToolCallPiece
+from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.messages import Usage
+from celeriac.sessions.model import (
     ModelCall,
     ModelError,
     ModelReply,
     ReasoningDelta,
     TextDelta,
 )
-from celeriac.connectors.tool_call_assembly import BrokenCalls, ToolCallAssembly, ToolCallPiece
-from celeriac.sessions.jsonsafe import clean_text, to_json_value
-from celeriac.sessions.messages import Usage
 
 __all__ = ["StreamReader", "usage_of"]
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from celeriac.connectors.demo_model import DemoModel
 from celeriac.connectors.litellm_client import LiteLlmClient, preload
-from celeriac.connectors.model import ModelClient
 from celeriac.sessions.errors import ConfigurationError
+from celeriac.sessions.model import ModelClient
 
 __all__ = ["DEMO_MODEL", "ModelClients", "register_model"]
 

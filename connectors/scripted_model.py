@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from celeriac.connectors.history import problems_of, validate_request
-from celeriac.connectors.model import (
+from celeriac.sessions.model import (
     ModelError,
     ModelReply,
     ModelRequest,

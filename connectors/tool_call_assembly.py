@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from celeriac.connectors.model import ModelCall
+from celeriac.sessions.model import ModelCall
 
 __all__ = ["BrokenCalls", "ToolCallAssembly", "ToolCallPiece"]
 

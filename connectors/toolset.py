@@ -12,7 +12,6 @@ import jsonschema
 from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
-from celeriac.connectors.model import ModelCall
 from celeriac.sessions.approvals import approval_digest
 from celeriac.sessions.calls import CallRequest, ToolEffect
 from celeriac.sessions.definition import AgentDefinition
@@ -21,6 +20,7 @@ from celeriac.sessions.ids import new_call_id
 from celeriac.sessions.inputs import PlannedCall
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.messages import CallReference
+from celeriac.sessions.model import ModelCall
 from celeriac.sessions.tools import (
     FunctionTool,
     InvalidArguments,

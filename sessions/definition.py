@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from celeriac.sessions.errors import DefinitionError
+from celeriac.sessions.model import ModelClient
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, ToolSource
 
 __all__ = ["AgentDefinition", "BuiltInTool", "CompactionPolicy"]
@@ -46,6 +47,7 @@ class AgentDefinition:
         name: How sessions refer to it; keep it stable.
         instructions: The system prompt; a change takes effect at the next model call of every session.
         models: Allowed models, the default first.
+        model_clients: Clients of your own by model name; any other name goes to the worker's clients.
         tools: Functions made by `tool`.
         tool_sources: Sources of more tools.
         tool_policies: Effect and approval of plain tools by name, over what the tool declares.
@@ -62,6 +64,7 @@ class AgentDefinition:
     name: str
     instructions: str
     models: Sequence[str] = ("demo",)
+    model_clients: Mapping[str, ModelClient] = field(default_factory=dict)
     tools: Sequence[FunctionTool] = ()
     tool_sources: Sequence[ToolSource] = ()
     tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)

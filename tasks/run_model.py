@@ -7,7 +7,13 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from celeriac.connectors.model import (
+from celeriac.connectors.toolset import Toolset
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import StoreUnavailable
+from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.inputs import Input, ModelInterrupted, ModelReplied, StepFailed
+from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.model import (
     ModelClient,
     ModelError,
     ModelReply,
@@ -15,12 +21,6 @@ from celeriac.connectors.model import (
     ReasoningDelta,
     TextDelta,
 )
-from celeriac.connectors.toolset import Toolset
-from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.errors import StoreUnavailable
-from celeriac.sessions.events import EventType, LiveEvent
-from celeriac.sessions.inputs import Input, ModelInterrupted, ModelReplied, StepFailed
-from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.state import ControlVerb, StepName
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
@@ -56,7 +56,8 @@ def _work(here: Runtime, claim: Claim) -> Input:
     toolset = here.toolset(agent)
     request = _request(here, claim, agent, toolset)
     try:
-        client = here.models.client(request.model)
+        own = agent.model_clients.get(request.model)
+        client = here.models.client(request.model) if own is None else own
         reply = _Reading(here, claim, client, request).read()
     except ModelError as error:
         delay = error.retry_after_seconds

@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from celery import Celery
-from celery.platforms import SecurityWarning
+from celery.exceptions import SecurityWarning
 from celery.signals import celeryd_init, worker_ready
 
 from celeriac.connectors.models import ModelClients

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.connectors.demo_model import DemoModel
-from celeriac.connectors.model import ModelError, ModelReply, TextDelta
+from celeriac.sessions.model import ModelError, ModelReply, TextDelta
 from celeriac.sessions.messages import Message
 from tests.connectors.requests import (
     assistant,

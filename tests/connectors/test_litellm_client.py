@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.connectors.litellm_client import LiteLlmClient
-from celeriac.connectors.model import ModelError, ModelReply, ReasoningDelta, TextDelta
+from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from celeriac.sessions.messages import Message, Role, Usage
 from tests.connectors.chat_server import (
     USAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celeriac.connectors.history import HistoryError, problems_of
-from celeriac.connectors.model import ModelError, ModelReply, ModelRequest, TextDelta
+from celeriac.sessions.model import ModelError, ModelReply, ModelRequest, TextDelta
 from celeriac.connectors.scripted_model import Scripted, ScriptedModel
 from celeriac.sessions.messages import Message, Role
 from tests.connectors.requests import (
