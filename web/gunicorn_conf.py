@@ -25,6 +25,8 @@ worker_connections = 2 * _settings.web_threads
 timeout = 60
 graceful_timeout = 20
 keepalive = 15
+# Its default is one socket per user, over which two servers on a machine would quarrel.
+control_socket_disable = True
 
 accesslog = "-"
 # The path without its query, and no headers: whatever secret is in there never reaches a log.

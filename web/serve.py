@@ -1,19 +1,23 @@
-"""How the web is started."""
+"""How the web is started: ``python -m celeriac.web.serve`` checks the settings and becomes gunicorn."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
-from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.errors import ConfigurationError
 from celeriac.sessions.settings import Settings, load_settings
-from celeriac.web.logins import issue_login_code
+from celeriac.web.keys import load_web_key
+from celeriac.web.logins import issue_login_code, login_address
+from celeriac.web.operators import load_operators
 
-__all__ = ["command", "login_link", "main"]
+__all__ = ["LOGIN_LINK", "command", "main"]
 
-LOGIN_LINK_PREFIX = "login link: "
-"""How the line begins that `main` prints with ``--login-link``; `celeriac dev` waits for it."""
+LOGIN_LINK = "login link: "
+"""How the line begins that holds the link, on standard output."""
 
 
 def command(settings: Settings) -> list[str]:
@@ -38,23 +42,37 @@ def command(settings: Settings) -> list[str]:
     ]
 
 
-def login_link(settings: Settings) -> str:
-    """Return a link that logs one browser in, once."""
-    host = "127.0.0.1" if settings.host in {"127.0.0.1", "0.0.0.0", "localhost"} else settings.host  # noqa: S104
-    return f"http://{host}:{settings.port}/login?code={issue_login_code(settings)}"
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Check what the web needs, then become gunicorn.
 
+    Args:
+        arguments: Those of the command line; ``--login-link`` prints a link that logs one browser in.
 
-def main() -> None:
-    """Become the web server; with ``--login-link`` print a link first that logs the browser in."""
+    Raises:
+        SystemExit: A setting cannot be used; standard error says which.
+    """
+    parser = argparse.ArgumentParser(prog="celeriac.web.serve", description="Serve API and pages.")
+    parser.add_argument("--login-link", action="store_true", help="print a one-time login link")
+    chosen = parser.parse_args(arguments)
     try:
-        settings = load_settings()
-        if "--login-link" in sys.argv[1:]:
-            sys.stdout.write(f"{LOGIN_LINK_PREFIX}{login_link(settings)}\n")
+        settings = _checked_settings()
+        if chosen.login_link:
+            link = login_address(settings, issue_login_code(settings))
+            sys.stdout.write(f"{LOGIN_LINK}{link}\n")
             sys.stdout.flush()
-    except CeleriacError as error:
-        sys.exit(f"celeriac: the web cannot start: {error}")
+    except ConfigurationError as error:
+        sys.stderr.write(f"celeriac web: {error}\n")
+        sys.exit(2)
     argv = command(settings)
-    os.execv(argv[0], argv)  # noqa: S606 - our own Python with fixed arguments
+    os.execv(argv[0], argv)  # noqa: S606 - our own command, without a shell
+
+
+def _checked_settings() -> Settings:
+    """Find out here what is wrong: one line, and not a traceback from each process."""
+    settings = load_settings()
+    load_web_key(settings)
+    load_operators(settings)
+    return settings
 
 
 if __name__ == "__main__":
