@@ -1,0 +1,1 @@
+"""Measures Celeriac beside a stock Celery chain: ``python -m benchmarks``."""

@@ -1,0 +1,38 @@
+"""``python -m benchmarks``: measure everything and print a table per fsync policy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+
+from benchmarks import durable, stock
+from benchmarks.machinery import bench, print_table
+
+
+def main() -> None:
+    """Run the benchmarks that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work; rougher numbers")
+    parser.add_argument(
+        "--fsync", choices=("everysec", "always"), help="only this policy; default both"
+    )
+    parser.add_argument("--only", choices=("stock", "durable"), help="only this part; default both")
+    options = parser.parse_args()
+    scale = 0.2 if options.quick else 1.0
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.platform()}")
+    for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
+        best = 0.0
+        if options.only != "durable":
+            with bench(fsync) as place:
+                results = stock.measure(place, hops=int(2000 * scale))
+            print_table(f"Stock Celery no-op chain, appendfsync {fsync}", stock.rows(results))
+            best = max(one.hops_per_second for one in results if one.chains > 1)
+        if options.only != "stock":
+            with bench(fsync) as place:
+                rows = durable.measure(place, best, scale=scale)
+            print_table(f"Durable steps, appendfsync {fsync}", rows)
+
+
+if __name__ == "__main__":
+    main()

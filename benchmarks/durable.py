@@ -1,0 +1,281 @@
+"""Part 2: what a durable step costs, beside the targets."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import cast
+
+import redis
+
+from benchmarks.bench_agent import Order
+from benchmarks.machinery import Bench, Row, ms, percentile, workers
+from benchmarks.marks import Mark, read_marks
+from celeriac.sessions.calls import DecisionVerb
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.settings import Settings
+from celeriac.sessions.state import SessionStatus
+from celeriac.tasks.dispatch import open_client
+
+__all__ = ["measure"]
+
+_SESSIONS = 64
+_READS = 20
+"""Tool calls of one turn; with the model calls between them a turn has 41 steps."""
+_PARALLEL = 64
+_THROUGHPUT_TARGET = {"everysec": 1.5, "always": 1.2}
+_P50_TARGET = {"everysec": 0.0015, "always": 0.0025}
+
+
+class _Sessions:
+    """Talks to the sessions under test."""
+
+    def __init__(self, place: Bench, client: SessionClient) -> None:
+        self.place = place
+        self.client = client
+
+    def start(self, order: Order) -> str:
+        """Start a session with a first turn."""
+        return self.client.create_session(agent="bench", message=json.dumps(order)).session_id
+
+    def turn(self, session_id: str, order: Order) -> None:
+        """Run one turn to its last reply."""
+        self.client.send_message(session_id, json.dumps(order))
+        self.place.bell.wait(1)
+
+    def marks(self, session_ids: Sequence[str]) -> list[list[Mark]]:
+        """Return the marks of sessions, each in order."""
+        marks = read_marks(self.place.directory)
+        return [marks[session_id] for session_id in session_ids]
+
+    def until_idle(self, session_id: str) -> None:
+        """Wait until the last commit of a session is there."""
+        _wait(lambda: self.client.snapshot(session_id).status is SessionStatus.IDLE)
+
+
+def measure(place: Bench, stock_hops_per_second: float, *, scale: float) -> list[Row]:
+    """Measure everything on two workers.
+
+    Args:
+        place: Where.
+        stock_hops_per_second: The best 64 stock chains did in this run.
+        scale: How much of the work to do.
+    """
+    with _running(place) as sessions:
+        _throughput(sessions, rounds=1)  # warm up
+        return [
+            _throughput_row(sessions, stock_hops_per_second, rounds=max(1, round(5 * scale))),
+            *_overhead_rows(sessions, count=max(3, round(50 * scale))),
+            *_history_rows(sessions, sizes=(10, 1_000, 10_000) if scale >= 1 else (10, 1_000)),
+            _parallel_row(sessions, count=max(3, round(10 * scale))),
+            *_approval_rows(sessions, count=max(10, round(200 * scale))),
+            *_memory_rows(sessions, count=20),
+        ]
+
+
+@contextmanager
+def _running(place: Bench) -> Iterator[_Sessions]:
+    environment = {"CELERIAC_REDIS_URL": place.url, "CELERIAC_AGENTS": "benchmarks.bench_agent"}
+    with workers(place, "celeriac.tasks", 2, "-l", "WARNING", environment=environment):
+        client = open_client(Settings(redis_url=place.url))
+        _wait(lambda: bool(client.agents()))
+        yield _Sessions(place, client)
+
+
+def _wait(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    pause = threading.Event()
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the workers do not get on; see their logs")
+        pause.wait(0.005)
+
+
+# --- steps per second
+
+
+def _throughput(sessions: _Sessions, *, rounds: int) -> float:
+    started = time.monotonic()
+    steps = 0
+    for _ in range(rounds):
+        for _ in range(_SESSIONS):
+            sessions.start({"reads": _READS})
+        sessions.place.bell.wait(_SESSIONS)
+        steps += _SESSIONS * (2 * _READS + 1)
+    return steps / (time.monotonic() - started)
+
+
+def _throughput_row(sessions: _Sessions, stock: float, *, rounds: int) -> Row:
+    rate = _throughput(sessions, rounds=rounds)
+    target = stock * _THROUGHPUT_TARGET[sessions.place.fsync]
+    return Row(
+        f"durable steps, {_SESSIONS} sessions",
+        f"{rate:,.0f} steps/s",
+        f"≥ {target:,.0f} steps/s" if stock else "",
+        rate >= target if stock else None,
+        f"{rate / stock:.2f} x stock" if stock else "",
+    )
+
+
+# --- one step of one session
+
+
+def _overhead_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+    names = []
+    for _ in range(count):
+        names.append(sessions.start({"reads": _READS}))
+        sessions.place.bell.wait(1)
+    gaps = [
+        later.at - earlier.at
+        for marks in sessions.marks(names)
+        for earlier, later in pairwise(marks)
+    ]
+    p50, p99 = percentile(gaps, 0.5), percentile(gaps, 0.99)
+    aimed = _P50_TARGET[sessions.place.fsync]
+    worst = 0.006 if sessions.place.fsync == "everysec" else None
+    return [
+        Row("one step, one session, p50", ms(p50), f"≤ {ms(aimed)}", p50 <= aimed),
+        Row(
+            "one step, one session, p99",
+            ms(p99),
+            f"≤ {ms(worst)}" if worst else "",
+            p99 <= worst if worst else None,
+        ),
+    ]
+
+
+# --- long histories
+
+
+def _history_rows(sessions: _Sessions, *, sizes: Sequence[int]) -> list[Row]:
+    rows: list[Row] = []
+    first: float | None = None
+    for size in sizes:
+        session_id = sessions.start({})
+        sessions.place.bell.wait(1)
+        _grow(sessions, session_id, size)
+        step, model = _cost_at(sessions, session_id)
+        first = first or step
+        ratio = step / first
+        rows.append(
+            Row(
+                f"to a tool, at {size:,} messages",
+                ms(step),
+                "≤ 1.05 x the first" if rows else "",
+                ratio <= 1.05 if rows else None,
+                f"{ratio:.2f} x; to the model call after it, which reads them all: {ms(model)}",
+            )
+        )
+    return rows
+
+
+def _grow(sessions: _Sessions, session_id: str, size: int) -> None:
+    have = 2
+    while have < size:
+        parallel = min(100, max(0, size - have - 3))
+        sessions.turn(session_id, {"parallel": parallel})
+        have += parallel + (3 if parallel else 2)
+
+
+def _cost_at(sessions: _Sessions, session_id: str) -> tuple[float, float]:
+    """Return the seconds from a model's reply to its tool, and from a tool to the next model call.
+
+    The first has the commit of the reply and the claim of the tool step in it, the second the commit of the
+    result, and the claim of the model step with its whole active context.
+    """
+    before = len(sessions.marks([session_id])[0])
+    for _ in range(5):
+        sessions.turn(session_id, {"reads": _READS})
+    marks = sessions.marks([session_id])[0][before:]
+    to_tool, to_model = [], []
+    for earlier, later in pairwise(marks):
+        gap = later.at - earlier.at
+        if (earlier.kind, later.kind) == ("model", "tool"):
+            to_tool.append(gap)
+        elif earlier.kind == "tool":
+            to_model.append(gap)
+    return percentile(to_tool, 0.5), percentile(to_model, 0.5)
+
+
+# --- many calls at once
+
+
+def _parallel_row(sessions: _Sessions, *, count: int) -> Row:
+    session_id = sessions.start({})
+    sessions.place.bell.wait(1)
+    before = len(sessions.marks([session_id])[0])
+    for _ in range(count):
+        sessions.turn(session_id, {"parallel": _PARALLEL})
+    models = [one.at for one in sessions.marks([session_id])[0][before:] if one.kind == "model"]
+    turns = [models[at + 1] - models[at] for at in range(0, len(models), 2)]
+    return Row(
+        f"{_PARALLEL} calls of one response, per call", ms(percentile(turns, 0.5) / _PARALLEL)
+    )
+
+
+# --- approvals
+
+
+def _approval_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+    decided: list[tuple[str, float]] = []
+    for _ in range(count):
+        session_id = sessions.start({"guarded": True})
+        _wait(lambda sid=session_id: sessions.client.snapshot(sid).status is SessionStatus.WAITING)  # type: ignore[misc]
+        [call] = sessions.client.snapshot(session_id).calls
+        decided.append((session_id, time.monotonic()))
+        sessions.client.decide(
+            session_id, call.id, DecisionVerb.APPROVE, by="bench", digest=call.digest
+        )
+        sessions.place.bell.wait(1)
+    marks = sessions.marks([session_id for session_id, _ in decided])
+    waits = [
+        next(one.at for one in found if one.kind == "tool") - at
+        for (_, at), found in zip(decided, marks, strict=True)
+    ]
+    p50 = percentile(waits, 0.5)
+    return [
+        Row("approve to tool start, p50", ms(p50), "≤ 5.00 ms", p50 <= 0.005),
+        Row("approve to tool start, p99", ms(percentile(waits, 0.99))),
+    ]
+
+
+# --- memory
+
+
+def _memory_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+    client = redis.Redis.from_url(sessions.place.url)
+    names = []
+    for _ in range(count):
+        names.append(sessions.start({"say": "x" * 500}))
+        sessions.place.bell.wait(1)
+        for _ in range(9):
+            sessions.turn(names[-1], {"say": "x" * 500})
+        sessions.until_idle(names[-1])
+    stored, messages, events = [], [], []
+    for name in names:
+        sizes = {key: _size(client, key) for key in client.scan_iter(match=f"*{name}*")}
+        events.append(sum(size for key, size in sizes.items() if key.endswith(b":events")))
+        stored.append(sum(sizes.values()) - events[-1])
+        log = next(key for key in sizes if key.endswith(b":log"))
+        messages.append(sum(map(len, cast("list[bytes]", client.lrange(log, 0, -1)))))
+    client.close()
+    aimed = 3_000 + 1.3 * percentile(messages, 0.5)
+    kept = percentile(stored, 0.5)
+    note = f"20 messages of {percentile(messages, 0.5):,.0f} bytes; besides them events for a day: "
+    return [
+        Row(
+            "idle session in the store",
+            f"{kept:,.0f} bytes",
+            f"≤ {aimed:,.0f} bytes",
+            kept <= aimed,
+            f"{note}{percentile(events, 0.5):,.0f}",
+        )
+    ]
+
+
+def _size(client: redis.Redis, key: bytes) -> int:
+    return client.memory_usage(key, samples=0) or 0
