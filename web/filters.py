@@ -55,6 +55,7 @@ def register_filters(app: Flask) -> None:
         chip=words.call_chip,
         summary_chip=words.summary_chip,
         effect=words.effect_words,
+        error_tone=words.error_tone,
         attempts=words.attempt_words,
         tool_title=words.tool_title,
         usage=words.usage_words,

@@ -16,6 +16,7 @@ __all__ = [
     "call_chip",
     "decision_verb",
     "effect_words",
+    "error_tone",
     "session_chip",
     "state_sentence",
     "summary_chip",
@@ -71,6 +72,12 @@ def call_chip(call: CallRecord) -> Chip:
     if call.status is CallStatus.FAILED and call.skipped:
         return Chip("Not run", "quiet")
     return _CALLS[call.status]
+
+
+def error_tone(call: CallRecord) -> str:
+    """Say how loud the words about a call's end are: only what went wrong is red."""
+    expected = call.status in {CallStatus.CANCELLED, CallStatus.REJECTED} or call.skipped
+    return "quiet" if expected else "bad"
 
 
 def attempt_words(call: CallRecord) -> str:
@@ -154,7 +161,8 @@ def _step_sentence(step: StepView, tools: dict[str, str], workers: int) -> str:
         return "Waiting for a time"
     doing = _MODEL_STEPS.get(step.name) or f"Running {tool}"
     if step.state == "retrying":
-        return f"{doing} failed; trying again soon (attempt {step.attempt})"
+        what = "The model call" if step.name is StepName.RUN_MODEL else doing
+        return f"{what} failed; trying again soon (attempt {step.attempt})"
     if step.state == "ready":
         return f"Next: {doing[0].lower()}{doing[1:]}" if workers else "Waiting for a worker"
     return f"{doing} (attempt {step.attempt})" if step.attempt > 1 else doing

@@ -7,6 +7,16 @@ import { LiveText } from "./transcript.js";
 
 const CONNECTION = { live: "live", reconnecting: "reconnecting…", paused: "paused", polling: "checking every 5 seconds" };
 
+/**
+ * Whether what was streamed is now a message, so that the next reading of the page has it.
+ * @param {string} type
+ * @param {any} data
+ */
+function storesText(type, data) {
+  if (type === "step.ended") return data.name === "RunModel" && data.status === "succeeded";
+  return type === "turn.ended" || (type === "message.added" && data.role === "assistant");
+}
+
 /** Keeps the page like the server's view of it, one read at a time. */
 class SessionView {
   /** @param {HTMLElement} root */
@@ -37,6 +47,8 @@ class SessionView {
       const stored = this.live.stored;
       const follow = this.live.atEnd();
       const response = await refresh(`/sessions/${this.id}/fragment`);
+      // Access or the session itself is gone: the server's own page says so best, and has no script of ours.
+      if ([401, 403, 404].includes(response.status)) location.reload();
       if (!response.ok) throw new Error(`fragment: ${response.status}`);
       if (stored && this.live.stored) this.live.clear("");
       this.tell();
@@ -70,8 +82,7 @@ class SessionView {
     if (type === "reasoning.delta") return this.live.append("reasoning", data);
     if (type === "tool.progress") return;
     if (type === "text.withdrawn") this.live.clear("");
-    if (type === "message.added" && data.role === "assistant") this.live.stored = true;
-    if (type === "turn.ended") this.live.stored = true;
+    if (storesText(type, data)) this.live.stored = true;
     this.read().catch(() => this.showConnection(CONNECTION.reconnecting));
   }
 }
