@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from celeriac.sessions.model import ModelReply, ModelRequest, ReasoningDelta, TextDelta
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.messages import CallReference, Message, Role
+from celeriac.sessions.model import ModelReply, ModelRequest, ReasoningDelta, TextDelta
 from celeriac.sessions.tools import ToolDefinition
 
 Piece = TextDelta | ReasoningDelta | ModelReply

@@ -8,8 +8,8 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.connectors.demo_model import DemoModel
-from celeriac.sessions.model import ModelError, ModelReply, TextDelta
 from celeriac.sessions.messages import Message
+from celeriac.sessions.model import ModelError, ModelReply, TextDelta
 from tests.connectors.requests import (
     assistant,
     call,

@@ -14,8 +14,8 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.connectors.litellm_client import LiteLlmClient
-from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from celeriac.sessions.messages import Message, Role, Usage
+from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from tests.connectors.chat_server import (
     USAGE,
     ChatServer,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from celeriac.connectors.history import HistoryError, problems_of
-from celeriac.sessions.model import ModelError, ModelReply, ModelRequest, TextDelta
 from celeriac.connectors.scripted_model import Scripted, ScriptedModel
 from celeriac.sessions.messages import Message, Role
+from celeriac.sessions.model import ModelError, ModelReply, ModelRequest, TextDelta
 from tests.connectors.requests import (
     assistant,
     call,

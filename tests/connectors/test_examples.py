@@ -1,0 +1,23 @@
+"""The examples load as the worker loads them, and their tools run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from celeriac.sessions.registry import load_agents
+from celeriac.sessions.tools import ToolContext, needs_approval
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_first_agent_counts_and_asks_before_it_orders() -> None:
+    [shop] = load_agents(str(EXAMPLES / "first_agent" / "agent.py")).values()
+    count, order = shop.tools
+    context = ToolContext(session_id="s", call_id="c", idempotency_key="c", attempt=1)
+    assert count.invoke({"item": "seeds"}, context) == 40
+    assert not needs_approval(count.definition.approval, {})
+    assert needs_approval(order.definition.approval, {"item": "seeds", "amount": 1})
+
+
+def test_the_demo_agent_is_found_by_its_module() -> None:
+    assert list(load_agents("celeriac.connectors.order_support")) == ["order-support"]
