@@ -1,0 +1,34 @@
+"""The worker and the agents that the store's tests announce."""
+
+from __future__ import annotations
+
+from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
+
+
+def agent(name: str, *models: str) -> AgentInfo:
+    return AgentInfo(
+        name=name,
+        description="Answers what is asked.",
+        models=models,
+        default_model=models[0],
+        tools=(ToolInfo(name="look", description="Looks.", effect="read", approval="never"),),
+        plan_mode_enabled=False,
+        announced_at=1,
+    )
+
+
+def worker(name: str, seen_at: int) -> WorkerInfo:
+    return WorkerInfo(
+        name=name,
+        seen_at=seen_at,
+        pid=1,
+        host="here",
+        queues=("celeriac.model", "celeriac.tool"),
+        concurrency=4,
+        version="0",
+        running=0,
+    )
+
+
+AGENTS = (agent("desk", "demo", "other"), agent("helper", "demo"))
+WORKER = worker("worker-1", 1_796_040_000_000)
