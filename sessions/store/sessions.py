@@ -234,6 +234,7 @@ class SessionStore:
                     "1" if name is StepName.RUN_MODEL else "0",
                     started.encode(),
                     self.settings.events_max,
+                    self.settings.events_ttl_seconds,
                 ],
             )
         parts = cast("list[object]", reply)

@@ -2,7 +2,7 @@
 -- Claim a ready step, so that one worker alone runs it; return all that it needs for that.
 -- KEYS: 1 session hash, 2 wake index, 3 calls hash, 4 message log, 5 event stream
 -- ARGV: 1 session id, 2 step field, 3 owner, 4 lease ms, 5 call id or '', 6 '1' to read the log,
---       7 event JSON, 8 events kept
+--       7 event JSON, 8 events kept, 9 seconds that events live
 -- A step's timing is "not_before due sends token claimed_at owner"; due is '-' when only a person ends it.
 -- returns {verdict, now_ms, token, fields, call request, log entries}
 local t = redis.call('TIME')
@@ -41,6 +41,7 @@ for i = 1, #fields, 2 do
 end
 redis.call('ZADD', KEYS[2], wake == math.huge and '+inf' or string.format('%.0f', wake), ARGV[1])
 redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[8], '*', 'e', ARGV[7])
+redis.call('EXPIRE', KEYS[5], ARGV[9])
 
 local request = ARGV[5] ~= '' and redis.call('HGET', KEYS[3], ARGV[5]) or false
 local log = {}
