@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Iterable
 
 from celery import Celery
 from celery.exceptions import SecurityWarning
 from celery.signals import celeryd_init, worker_ready
 
 from celeriac.connectors.models import ModelClients
+from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.tasks import wake
@@ -41,11 +43,16 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         name_worker(sender)
         _find_broker(app, settings)
         agents = load_worker_agents(settings)
-        models = {name for agent in agents.values() for name in agent.models}
-        ModelClients.preload([*models, settings.model] if settings.model else models)
+        ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
     except CeleriacError as error:
         sys.exit(f"celeriac: the worker cannot start: {error}")
+
+
+def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> set[str]:
+    """Name the models that need a client of the worker's own."""
+    names = {name for agent in agents for name in agent.models if name not in agent.model_clients}
+    return names | {settings.model} if settings.model else names
 
 
 def _find_broker(app: Celery, settings: Settings) -> None:
