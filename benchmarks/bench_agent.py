@@ -9,7 +9,6 @@ from typing import TypedDict
 from celery.signals import worker_ready
 
 from benchmarks.marks import mark, ring
-from celeriac.connectors.models import register_model
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.messages import Role
@@ -87,5 +86,10 @@ def _ready(**_: object) -> None:
     ring("ready")
 
 
-register_model("bench", BenchModel)
-bench = AgentDefinition(name="bench", instructions="", models=["bench"], tools=[read, write])
+bench = AgentDefinition(
+    name="bench",
+    instructions="",
+    models=["bench"],
+    model_clients={"bench": BenchModel()},
+    tools=[read, write],
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 from celeriac.connectors.demo_model import DemoModel
@@ -11,21 +11,9 @@ from celeriac.connectors.litellm_client import LiteLlmClient, preload
 from celeriac.sessions.errors import ConfigurationError
 from celeriac.sessions.model import ModelClient
 
-__all__ = ["DEMO_MODEL", "ModelClients", "register_model"]
+__all__ = ["DEMO_MODEL", "ModelClients"]
 
 DEMO_MODEL = "demo"
-
-_registered: dict[str, Callable[[], ModelClient]] = {}
-
-
-def register_model(name: str, make: Callable[[], ModelClient]) -> None:
-    """Give a model name a client of your own; call it where the agents are defined.
-
-    Args:
-        name: The model's name, as agents list it.
-        make: Makes the client, once per process and after any fork.
-    """
-    _registered[name] = make
 
 
 class ModelClients:
@@ -33,7 +21,7 @@ class ModelClients:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._own: dict[str, ModelClient] = {}
+        self._demo: DemoModel | None = None
         self._litellm: LiteLlmClient | None = None
 
     def client(self, model: str) -> ModelClient:
@@ -43,10 +31,9 @@ class ModelClients:
             ConfigurationError: The model needs a package that is not installed.
         """
         with self._lock:
-            if model in _registered:
-                if model not in self._own:
-                    self._own[model] = _registered[model]()
-                return self._own[model]
+            if model == DEMO_MODEL:
+                self._demo = self._demo or DemoModel()
+                return self._demo
             self._litellm = self._litellm or _make_litellm(model)
             return self._litellm
 
@@ -58,13 +45,10 @@ class ModelClients:
             ConfigurationError: A model needs a package that is not installed.
         """
         for model in models:
-            if model not in _registered:
+            if model != DEMO_MODEL:
                 _require_litellm(model)
                 preload()
                 return
-
-
-register_model(DEMO_MODEL, DemoModel)
 
 
 def _make_litellm(model: str) -> LiteLlmClient:

@@ -7,8 +7,7 @@ import pytest
 from celeriac.connectors import models
 from celeriac.connectors.demo_model import DemoModel
 from celeriac.connectors.litellm_client import LiteLlmClient
-from celeriac.connectors.models import ModelClients, register_model
-from celeriac.connectors.scripted_model import ScriptedModel
+from celeriac.connectors.models import ModelClients
 from celeriac.sessions.errors import ConfigurationError
 
 
@@ -29,15 +28,3 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         clients.preload(["demo", "openai/x"])
     assert isinstance(clients.client("demo"), DemoModel)
     clients.preload(["demo"])
-
-
-def test_a_model_of_ones_own_is_made_once_and_needs_no_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(models, "find_spec", lambda _name: None)
-    monkeypatch.setattr(models, "_registered", dict(models._registered))
-    register_model("my-model", lambda: ScriptedModel(["hi"]))
-    clients = ModelClients()
-    clients.preload(["my-model"])
-    assert isinstance(clients.client("my-model"), ScriptedModel)
-    assert clients.client("my-model") is clients.client("my-model")
