@@ -64,6 +64,7 @@ def _list_page(
         agents=client.agents() if may_create else (),
         workers=len(client.workers()),
         default_agent=parts().settings.default_agent,
+        chosen=request.form,
         alert=alert,
         draft=draft,
     )

@@ -1,10 +1,11 @@
 // The only place where text from the server becomes HTML, through the one policy that the page allows.
 import { localTimes } from "./times.js";
 
+const types = /** @type {any} */ (globalThis).trustedTypes; // not yet in every browser
 /** @type {{ createHTML(html: string): string }} */
-const policy = globalThis.trustedTypes
-  ? globalThis.trustedTypes.createPolicy("fragment", { createHTML: (/** @type {string} */ html) => html })
-  : { createHTML: (html) => html };
+const policy =
+  types?.createPolicy("fragment", { createHTML: (/** @type {string} */ html) => html }) ??
+  { createHTML: (html) => html };
 
 /** What the server sent for each element, before scripts changed anything in it. @type {WeakMap<Element, string>} */
 const served = new WeakMap();
