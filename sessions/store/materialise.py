@@ -19,33 +19,42 @@ from celeriac.sessions.store.keys import SessionKeys
 __all__ = ["fill_in_texts"]
 
 
-def fill_in_texts(client: redis.Redis, change: Change, settings: Settings) -> None:
+def fill_in_texts(client: redis.Redis, change: Change, settings: Settings) -> bool:
     """Give every new message its text.
 
     Args:
         client: The store.
         change: The change; its messages are replaced in place.
         settings: How much of a result the model reads.
+
+    Returns:
+        False when a text is gone: somebody took or deleted the queued message after the state was
+        read, so the session has moved on.
     """
     if all(new.source is TextSource.GIVEN for new in change.messages):
-        return
+        return True
     keys = SessionKeys.of(change.state.session_id)
     outcomes = _outcomes(client, keys, change)
     texts = _queue_texts(client, keys, change)
-    change.messages = [_filled(new, outcomes, texts, settings) for new in change.messages]
+    filled = [_filled(new, outcomes, texts, settings) for new in change.messages]
+    change.messages = [new for new in filled if new is not None]
+    return None not in filled
 
 
 def _filled(
     new: NewMessage, outcomes: dict[str, CallOutcome], texts: dict[str, str], settings: Settings
-) -> NewMessage:
+) -> NewMessage | None:
     message = new.message
     if new.source is TextSource.OUTCOME and message.call_id is not None:
-        outcome = outcomes[message.call_id]
+        outcome = outcomes.get(message.call_id)
+        if outcome is None:
+            return None
         limit = new.shown_bytes or settings.result_shown_bytes
         text = truncate_text(result_text(message.tool or "the tool", outcome), limit)
         return NewMessage(message.model_copy(update={"text": text, "status": outcome.status}))
     if new.source is TextSource.QUEUE and message.message_id is not None:
-        return NewMessage(message.model_copy(update={"text": texts[message.message_id]}))
+        waiting = texts.get(message.message_id)
+        return None if waiting is None else NewMessage(message.model_copy(update={"text": waiting}))
     return new
 
 

@@ -247,7 +247,8 @@ class SessionStore:
         state = change.state
         before = loaded.state if loaded else None
         with store_errors():
-            fill_in_texts(self.client, change, self.settings)
+            if not fill_in_texts(self.client, change, self.settings):
+                return False
             writes = commit_writes(before, change, self.settings)
             pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
             for key, message in pushed:
