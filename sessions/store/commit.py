@@ -17,6 +17,10 @@ __all__ = ["Writes", "commit_writes"]
 _TRIM_EVERY = 64
 """The step history is trimmed at every so many steps, so that it costs nothing in between."""
 
+_MOST_ARGUMENTS = 4_000
+"""Lua cannot pass on 8,000 values at once, and a script that fails midway has written half. Only commands
+that take any number of values, or of pairs, ever have so many."""
+
 
 class Writes:
     """A list of commands for the commit script, each with its key as an index into `keys`."""
@@ -27,14 +31,16 @@ class Writes:
         self.commands: list[tuple[Argument, ...]] = []
 
     def add(self, command: str, key: str, *arguments: Argument) -> None:
-        """Append one command."""
+        """Append one command; one with very many values becomes several."""
         try:
             index = self.keys.index(key) + 1
         except ValueError:
             self.keys.append(key)
             index = len(self.keys)
-        self.arguments += (len(arguments), command, index, *arguments)
-        self.commands.append((command, key, *arguments))
+        for begin in range(0, len(arguments), _MOST_ARGUMENTS):
+            part = arguments[begin : begin + _MOST_ARGUMENTS]
+            self.arguments += (len(part), command, index, *part)
+            self.commands.append((command, key, *part))
 
 
 def commit_writes(before: SessionState | None, change: Change, settings: Settings) -> Writes:
