@@ -58,7 +58,7 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     writes = Writes(keys.session)
     _write_state(writes, keys, before, change.state)
     _write_conversation(writes, keys, change)
-    _write_history(writes, keys, change, settings)
+    _write_history(writes, keys, before, change, settings)
     _write_events(writes, keys, change, settings)
     _write_indexes(writes, keys, before, change.state)
     return writes
@@ -104,11 +104,18 @@ def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> No
         writes.add("SADD", keys.ids, *change.message_ids)
 
 
-def _write_history(writes: Writes, keys: SessionKeys, change: Change, settings: Settings) -> None:
+def _write_history(
+    writes: Writes,
+    keys: SessionKeys,
+    before: SessionState | None,
+    change: Change,
+    settings: Settings,
+) -> None:
     if change.history:
         writes.add("RPUSH", keys.steps, *(write_record(entry) for entry in change.history))
-        if change.state.steps_made % _TRIM_EVERY < len(change.history):
-            writes.add("LTRIM", keys.steps, -settings.history_max_steps, -1)
+    earlier = before.steps_made if before else 0
+    if earlier // _TRIM_EVERY != change.state.steps_made // _TRIM_EVERY:
+        writes.add("LTRIM", keys.steps, -settings.history_max_steps, -1)
 
 
 def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: Settings) -> None:
