@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.codec import write_record, write_state, write_timing
 from celeriac.sessions.draft import Change
 from celeriac.sessions.settings import Settings
-from celeriac.sessions.state import SessionState
+from celeriac.sessions.state import SessionState, StepName
 from celeriac.sessions.store.keys import SessionKeys, step_field
 from celeriac.sessions.store.scripts import Argument
 
@@ -60,7 +59,7 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     _write_conversation(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
     _write_events(writes, keys, change, settings)
-    _write_indexes(writes, keys, before, change.state)
+    _write_indexes(writes, keys, before, change)
     return writes
 
 
@@ -128,8 +127,9 @@ def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: S
 
 
 def _write_indexes(
-    writes: Writes, keys: SessionKeys, before: SessionState | None, state: SessionState
+    writes: Writes, keys: SessionKeys, before: SessionState | None, change: Change
 ) -> None:
+    state = change.state
     partition = keys.partition
     sid = state.session_id
     if state.turn is not None:
@@ -141,30 +141,31 @@ def _write_indexes(
         if before is not None and before.status is not state.status:
             writes.add("ZREM", partition.status(before.status), sid)
         writes.add("ZADD", partition.status(state.status), state.updated_at, sid)
-    _index_calls(writes, partition.approvals, state, _waiting(before), _waiting(state))
-    _index_calls(writes, partition.unknown, state, _unknown(before), _unknown(state))
+    _index_calls(writes, partition.approvals, sid, _waiting(before), _waiting(state))
+    _index_calls(writes, partition.unknown, sid, _unknown(before, change), _unknown(state, change))
 
 
 def _index_calls(
-    writes: Writes, key: str, state: SessionState, old: Sequence[str], new: Sequence[str]
+    writes: Writes, key: str, session_id: str, old: Mapping[str, int], new: Mapping[str, int]
 ) -> None:
-    if old == new:
-        return
-    gone = [f"{state.session_id}:{call_id}" for call_id in old if call_id not in new]
+    gone = [f"{session_id}:{call_id}" for call_id in old if call_id not in new]
     if gone:
         writes.add("ZREM", key, *gone)
-    for call_id in new:
+    for call_id, since in new.items():
         if call_id not in old:
-            writes.add("ZADD", key, state.updated_at, f"{state.session_id}:{call_id}")
+            writes.add("ZADD", key, since, f"{session_id}:{call_id}")
 
 
-def _waiting(state: SessionState | None) -> tuple[str, ...]:
-    if state is None or state.turn is None:
-        return ()
-    return tuple(
-        call.id for call in state.turn.calls if call.status is CallStatus.AWAITING_APPROVAL
-    )
+def _waiting(state: SessionState | None) -> dict[str, int]:
+    """Return the calls that wait for a decision, each with the time since when."""
+    return {
+        step.call_id: step.created_at
+        for step in (state.steps if state else ())
+        if step.name is StepName.AWAIT_TOOL_APPROVAL and step.call_id is not None
+    }
 
 
-def _unknown(state: SessionState | None) -> tuple[str, ...]:
-    return tuple(entry.id for entry in state.unknown) if state else ()
+def _unknown(state: SessionState | None, change: Change) -> dict[str, int]:
+    """Return the calls with an unknown outcome, the new ones with the time since when."""
+    settled = {call_id: outcome.settled_at for call_id, outcome in change.outcomes.items()}
+    return {entry.id: settled.get(entry.id, 0) for entry in (state.unknown if state else ())}
