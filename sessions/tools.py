@@ -86,6 +86,8 @@ class ToolDefinition:
     """Run one at a time in the model's order with the other ordered writes of a response."""
     source: str | None = None
     original_name: str | None = None
+    digest: str = field(init=False, default="")
+    """Digest of what a person relies on when approving: name, text, schema, effect, source."""
 
     def __post_init__(self) -> None:
         if TOOL_NAME_PATTERN.fullmatch(self.name) is None:
@@ -97,10 +99,10 @@ class ToolDefinition:
             raise DefinitionError(
                 f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1"
             )
+        # Worked out once: every call and every approval compares it.
+        object.__setattr__(self, "digest", self._digest())
 
-    @property
-    def digest(self) -> str:
-        """Return a digest of what a person relies on when approving: name, text, schema, effect."""
+    def _digest(self) -> str:
         content = dump_json(
             [self.name, self.description, dict(self.input_schema), self.effect.value, self.source]
         )
