@@ -281,7 +281,9 @@ class SessionStore:
         # One call for all: on a cluster, partitions of different slots need one each.
         with store_errors():
             reply = scripts.TAKE_DUE.run(
-                self.client, [PartitionKeys(number).wake for number in partitions], [limit, _LOOK_MS]
+                self.client,
+                [PartitionKeys(number).wake for number in partitions],
+                [limit, _LOOK_MS],
             )
         return [raw.decode() for raw in cast("list[bytes]", reply)]
 
