@@ -153,6 +153,8 @@ def _late_result(draft: Draft, event: ToolEnded) -> bool:
     """A worker that was thought dead came back with a result: use it wherever it still says something."""
     unknown = next((entry for entry in draft.state.unknown if entry.id == event.call_id), None)
     if unknown is not None:
+        if not event.succeeded and unknown.attempts > 1:
+            return False  # another attempt may have taken effect all the same
         call_rules.settle_unknown_later(
             draft,
             unknown,
@@ -163,8 +165,9 @@ def _late_result(draft: Draft, event: ToolEnded) -> bool:
         )
         return True
     call = draft.state.call(event.call_id)
-    step = draft.state.step(event.step_id)
-    if call is None or step is None or call.status.settled or not event.succeeded:
+    # Its step may be another one by now: a retry, or the wait of a call that asks again.
+    step = next((step for step in draft.state.steps if step.call_id == event.call_id), None)
+    if call is None or step is None or not event.succeeded:
         return False
     call_rules.tool_ended(draft, call, step, event)
     turn_rules.go_on(draft)
@@ -194,7 +197,7 @@ def _step_returned(draft: Draft, event: StepReturned) -> bool:
         return False
     draft.attempt_ended(step, "returned", note="given back by its worker before it began")
     timing = StepTiming(not_before=draft.now, due=draft.now + draft.rules.resend_ms, sends=1)
-    again = step.model_copy(update={"timing": timing})
+    again = step.evolve(timing=timing)
     draft.replace_step(again)
     if draft.turn.control is not None:
         call_rules.cancel_unstarted(draft)
@@ -238,7 +241,7 @@ def _approval_decided(draft: Draft, event: ApprovalDecided) -> bool:
     if approved:
         call_rules.start_call(draft, call)
     else:
-        draft.settle(call, call_rules.outcome_of(draft, call, CallStatus.REJECTED))
+        call_rules.rejected(draft, call)
         turn_rules.go_on(draft)
     return True
 
@@ -280,8 +283,8 @@ def _woken_up(draft: Draft, event: WokenUp) -> bool:
             continue
         changed = True
         if step.timing.claimed and event.after_outage:
-            later = step.timing.model_copy(update={"due": draft.now + draft.rules.lease_ms})
-            draft.replace_step(step.model_copy(update={"timing": later}))
+            later = step.timing.evolve(due=draft.now + draft.rules.lease_ms)
+            draft.replace_step(step.evolve(timing=later))
         elif step.timing.claimed:
             error = f"the worker that ran it was lost ({step.timing.owner})"
             lost = StepFailed(step.id, step.timing.token, error, delay_ms=0)
@@ -295,11 +298,7 @@ def _send_again(draft: Draft, step: Step, event: WokenUp) -> None:
     """Send a ready step again that nobody claimed; rarer each time, so a backlog never multiplies."""
     timing = step.timing
     wait = min(draft.rules.resend_ms * 2**timing.sends, draft.rules.resend_max_ms)
-    again = step.model_copy(
-        update={
-            "timing": timing.model_copy(update={"due": draft.now + wait, "sends": timing.sends + 1})
-        }
-    )
+    again = step.evolve(timing=timing.evolve(due=draft.now + wait, sends=timing.sends + 1))
     draft.replace_step(again)
     late_not_lost = step.queue in event.backlogged and 0 < timing.sends < _SENDS_UNTIL_LOST
     if not late_not_lost:

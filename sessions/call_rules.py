@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, Decision, ToolEffect
 from celeriac.sessions.draft import Draft
 from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolEnded
+from celeriac.sessions.jsonsafe import truncate_text
 from celeriac.sessions.state import OpenCall, Step, StepName, StepTiming, UnknownCall
 
 __all__ = [
@@ -28,15 +29,18 @@ __all__ = [
     "backoff_ms",
     "cancel_unstarted",
     "open_call",
-    "outcome_of",
+    "rejected",
     "retry",
     "settle_unknown_later",
     "start_call",
     "tool_ended",
 ]
 
+_STATE_TEXT_BYTES = 2_000
+"""How much of an error the control state keeps; history and records have all of it."""
 
-def outcome_of(
+
+def _outcome_of(
     draft: Draft,
     call: OpenCall,
     status: CallStatus,
@@ -76,7 +80,7 @@ def open_call(draft: Draft, planned: PlannedCall) -> None:
     draft.update_turn(calls=(*draft.turn.calls, call))
     if planned.refused is not None:
         draft.settle(
-            call, outcome_of(draft, call, CallStatus.FAILED, error=DID_NOT_RUN + planned.refused)
+            call, _outcome_of(draft, call, CallStatus.FAILED, error=DID_NOT_RUN + planned.refused)
         )
     elif draft.turn.control is not None:
         draft.settle(call, _cancelled(draft, call))
@@ -90,7 +94,8 @@ def start_call(draft: Draft, call: OpenCall) -> None:
     """Make a call ready to run, on the route that its effect asks for."""
     once = call.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     name = StepName.CALL_SINGLE_ATTEMPT_TOOL if once else StepName.CALL_TOOL
-    draft.open_step(name, call_id=call.id, queue=call.queue)
+    # A call that was asked again goes on counting: asking gives it no further attempts.
+    draft.open_step(name, call_id=call.id, queue=call.queue, attempt=call.attempts + 1)
     draft.update_call(call.id, status=CallStatus.PENDING)
     draft.call_event(call.id, call.tool, CallStatus.PENDING)
 
@@ -108,12 +113,26 @@ def ask_for_approval(draft: Draft, call: OpenCall, digest: str, reason: str | No
     draft.call_event(call.id, call.tool, CallStatus.AWAITING_APPROVAL)
 
 
+def rejected(draft: Draft, call: OpenCall) -> None:
+    """A person rejected a call: it did not run, unless it asked again after an attempt of a write."""
+    if call.attempts == 0 or call.effect is ToolEffect.READ:
+        draft.settle(call, _outcome_of(draft, call, CallStatus.REJECTED))
+        return
+    said = f" They said: {call.decision.note}" if call.decision and call.decision.note else ""
+    error = f"An earlier attempt was made; a person then rejected the next one.{said}"
+    _settle_unknown(draft, call, error)
+
+
 def tool_ended(draft: Draft, call: OpenCall, step: Step, ended: ToolEnded) -> None:
     """The tool returned or said for certain that it failed: both settle the call."""
-    call = draft.update_call(call.id, attempts=call.attempts + 1)
+    late = step.timing.token != ended.token
+    if step.timing.claimed:
+        # Else the result is late and its attempt was counted when its worker was lost.
+        call = draft.update_call(call.id, attempts=call.attempts + 1)
     status = CallStatus.SUCCEEDED if ended.succeeded else CallStatus.FAILED
-    draft.end_step(step, status.value, error=ended.error)
-    draft.settle(call, outcome_of(draft, call, status, result=ended.result, error=ended.error))
+    note = "the late result of an earlier attempt" if late else None
+    draft.end_step(step, status.value, error=ended.error, note=note)
+    draft.settle(call, _outcome_of(draft, call, status, result=ended.result, error=ended.error))
 
 
 def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, word: str) -> None:
@@ -144,9 +163,10 @@ def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, 
         return
     status, error = _used_up(call, error)
     draft.end_step(step, word if status is CallStatus.FAILED else status.value, error=error)
-    draft.settle(call, outcome_of(draft, call, status, error=error))
     if status is CallStatus.OUTCOME_UNKNOWN:
-        _remember_unknown(draft, call)
+        _settle_unknown(draft, call, error)
+    else:
+        draft.settle(call, _outcome_of(draft, call, status, error=error))
 
 
 def _bounded_wait(draft: Draft, failed: StepFailed) -> tuple[str, bool]:
@@ -181,8 +201,10 @@ def retry(
     timing = StepTiming(not_before=at, due=at)
     if wait == 0:
         timing = StepTiming(not_before=at, due=at + draft.rules.resend_ms, sends=1)
-    again = step.model_copy(
-        update={"attempt": step.attempt + 1, "last_error": error, "timing": timing}
+    again = step.evolve(
+        attempt=step.attempt + 1,
+        last_error=truncate_text(error, _STATE_TEXT_BYTES),
+        timing=timing,
     )
     draft.replace_step(again)
     if wait == 0:
@@ -206,9 +228,8 @@ def cancel_unstarted(draft: Draft) -> None:
         if call is None:
             continue
         if call.attempts > 0 and call.effect is not ToolEffect.READ:
-            error = f"stopped before it could be tried again; the last attempt: {step.last_error}"
-            draft.settle(call, outcome_of(draft, call, CallStatus.OUTCOME_UNKNOWN, error=error))
-            _remember_unknown(draft, call)
+            why = f"; the last attempt: {step.last_error}" if step.last_error else ""
+            _settle_unknown(draft, call, f"stopped before it could be tried again{why}")
         else:
             draft.settle(call, _cancelled(draft, call))
 
@@ -217,10 +238,11 @@ def _cancelled(draft: Draft, call: OpenCall) -> CallOutcome:
     control = draft.turn.control
     steered = control is not None and control.verb.value == "steer"
     reason = "The user sent a new message instead." if steered else "The user stopped the turn."
-    return outcome_of(draft, call, CallStatus.CANCELLED, error=reason)
+    return _outcome_of(draft, call, CallStatus.CANCELLED, error=reason)
 
 
-def _remember_unknown(draft: Draft, call: OpenCall) -> None:
+def _settle_unknown(draft: Draft, call: OpenCall, error: str) -> None:
+    draft.settle(call, _outcome_of(draft, call, CallStatus.OUTCOME_UNKNOWN, error=error))
     unknown = UnknownCall(
         id=call.id, tool=call.tool, attempts=call.attempts, decision=call.decision
     )
@@ -262,7 +284,7 @@ def settle_unknown_later(
     draft.call_event(unknown.id, unknown.tool, status)
     if unknown.told_model:
         word = "it did happen" if succeeded else "it did not happen"
-        detail = f" ({error})" if error else ""
+        detail = f" ({truncate_text(error, _STATE_TEXT_BYTES)})" if error else ""
         draft.update(
             notices=(
                 *draft.state.notices,

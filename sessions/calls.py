@@ -169,6 +169,8 @@ def result_text(tool: str, outcome: CallOutcome) -> str:
     Returns:
         The text of the tool message. A result that is text is given as it is, any other as JSON.
     """
+    if outcome.reconciled_by is not None and outcome.result is None:
+        return _reconciled_text(tool, outcome)
     if outcome.status is CallStatus.SUCCEEDED:
         return _success_text(outcome.result)
     if outcome.status is CallStatus.FAILED:
@@ -178,11 +180,19 @@ def result_text(tool: str, outcome: CallOutcome) -> str:
         said = f" They said: {note}" if note else ""
         return f"A person rejected this call of {tool}. It did not run.{said}"
     if outcome.status is CallStatus.CANCELLED:
-        return f"This call of {tool} was cancelled before it ran. {outcome.error or ''}".rstrip()
+        when = "it ran" if outcome.attempts == 0 else "it gave a result"
+        return f"This call of {tool} was cancelled before {when}. {outcome.error or ''}".rstrip()
     return (
         f"Outcome unknown: {tool} may or may not have taken effect. {outcome.error or ''} "
         "Do not call it again for the same purpose before the outcome is known; tell the user so."
     )
+
+
+def _reconciled_text(tool: str, outcome: CallOutcome) -> str:
+    source = f"{outcome.reconciled_by}: {outcome.error}" if outcome.error else outcome.reconciled_by
+    if outcome.status is CallStatus.SUCCEEDED:
+        return f"{tool} took effect ({source})."
+    return f"Error: {tool} did not take effect ({source})."
 
 
 def _success_text(result: JsonValue) -> str:

@@ -63,12 +63,12 @@ def read_state(raw: bytes, timings: Mapping[str, StepTiming]) -> SessionState:
     state = SessionState.model_validate_json(raw)
     if not state.steps:
         return state
-    return state.model_copy(update={"steps": tuple(_timed(step, timings) for step in state.steps)})
+    return state.evolve(steps=tuple(_timed(step, timings) for step in state.steps))
 
 
 def _timed(step: Step, timings: Mapping[str, StepTiming]) -> Step:
     timing = timings.get(step.id)
-    return step if timing is None else step.model_copy(update={"timing": timing})
+    return step if timing is None else step.evolve(timing=timing)
 
 
 def _upcast(raw: bytes) -> bytes:

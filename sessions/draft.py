@@ -90,7 +90,7 @@ class Draft:
 
     def update(self, **values: object) -> None:
         """Replace fields of the state."""
-        self.state = self.state.model_copy(update=values)
+        self.state = self.state.evolve(**values)
 
     # --- turn and calls
 
@@ -104,13 +104,12 @@ class Draft:
 
     def update_turn(self, **values: object) -> None:
         """Replace fields of the open turn."""
-        self.update(turn=self.turn.model_copy(update=values))
+        self.update(turn=self.turn.evolve(**values))
 
     def update_call(self, call_id: str, **values: object) -> OpenCall:
         """Replace fields of an open call and return it."""
         calls = tuple(
-            call.model_copy(update=values) if call.id == call_id else call
-            for call in self.turn.calls
+            call.evolve(**values) if call.id == call_id else call for call in self.turn.calls
         )
         self.update_turn(calls=calls)
         call = self.state.call(call_id)
@@ -132,6 +131,7 @@ class Draft:
         *,
         call_id: str | None = None,
         queue: str | None = None,
+        attempt: int = 1,
         due: int | None = None,
     ) -> Step:
         """Open a step: a wait (with the time it ends, if any) or work that is sent to the broker now."""
@@ -144,6 +144,7 @@ class Draft:
             id=f"s{number}",
             name=name,
             call_id=call_id,
+            attempt=attempt,
             queue=queue,
             created_at=self.now,
             timing=timing,

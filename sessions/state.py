@@ -8,6 +8,7 @@ script can read, and is merged in on load.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +35,19 @@ SCHEMA_VERSION = 1
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def evolve(self, **values: object) -> Self:
+        """Return a copy with some fields replaced, for the rules; the values are not validated.
+
+        A step makes a dozen of these copies. `model_copy` does the same six times slower, because it also
+        copies what these models never have: extra fields and private attributes.
+        """
+        new = object.__new__(type(self))
+        object.__setattr__(new, "__dict__", {**self.__dict__, **values})
+        object.__setattr__(new, "__pydantic_fields_set__", self.__pydantic_fields_set__)
+        object.__setattr__(new, "__pydantic_extra__", None)
+        object.__setattr__(new, "__pydantic_private__", None)
+        return new
 
 
 class SessionStatus(StrEnum):

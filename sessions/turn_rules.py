@@ -213,7 +213,7 @@ def _resume(draft: Draft) -> None:
     if told:
         draft.update(
             unknown=tuple(
-                entry.model_copy(update={"told_model": True}) if entry.id in told else entry
+                entry.evolve(told_model=True) if entry.id in told else entry
                 for entry in draft.state.unknown
             )
         )
