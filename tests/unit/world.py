@@ -1,0 +1,346 @@
+"""A session played in memory: what the store and the workers do to it, without a store or a worker.
+
+`World.apply` commits what `advance` decides, exactly as the store would: the state goes through the codec,
+texts of results and queued messages are filled in, and claims are written into the timing of a step as the
+claim script writes them. After each commit every invariant of `invariants.py` is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from celeriac.sessions.advance import advance, start
+from celeriac.sessions.calls import (
+    CallOutcome,
+    CallRequest,
+    CallStatus,
+    DecisionVerb,
+    ToolEffect,
+    result_text,
+)
+from celeriac.sessions.draft import Change, NewMessage, Rules, TextSource
+from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.inputs import (
+    ApprovalDecided,
+    CallReconciled,
+    Input,
+    MessageSent,
+    ModelReplied,
+    PlannedCall,
+    StepFailed,
+    StepReturned,
+    ToolChanged,
+    ToolEnded,
+    TurnCancelled,
+    TurnSteered,
+    WokenUp,
+)
+from celeriac.sessions.messages import CallReference, Message, Role
+from celeriac.sessions.snapshot import StepRecord
+from celeriac.sessions.state import (
+    OpenCall,
+    SessionState,
+    SessionStatus,
+    Step,
+    StepName,
+    Turn,
+)
+from tests.unit.invariants import check_change, check_history, stored_and_loaded
+
+NOON = 1_796_040_000_000
+RULES = Rules()
+
+READ = ToolEffect.READ
+IDEMPOTENT = ToolEffect.IDEMPOTENT_WRITE
+ONCE = ToolEffect.NON_IDEMPOTENT_WRITE
+EFFECTS = (READ, IDEMPOTENT, ONCE)
+
+
+def planned(
+    call_id: str = "call_a",
+    effect: ToolEffect = READ,
+    *,
+    asks: bool = False,
+    max_attempts: int | None = None,
+    refused: str | None = None,
+    backoff_seconds: float | None = None,
+    queue: str | None = None,
+    shown_bytes: int | None = None,
+) -> PlannedCall:
+    """A call as the toolset would plan it; its tool is named after its Call ID."""
+    tool = call_id.removeprefix("call_") + "_tool"
+    attempts = 1 if effect is ONCE else 3
+    return PlannedCall(
+        reference=CallReference(id=call_id, tool=tool, arguments="{}"),
+        request=CallRequest(
+            id=call_id, tool=tool, arguments={}, effect=effect, turn_id="t1", created_at=NOON
+        ),
+        refused=refused,
+        requires_approval=asks,
+        digest=f"digest of {call_id}",
+        max_attempts=attempts if max_attempts is None else max_attempts,
+        backoff_seconds=backoff_seconds,
+        queue=queue,
+        shown_bytes=shown_bytes,
+    )
+
+
+class World:
+    """One session, its log, its records, and a clock that only the test moves."""
+
+    def __init__(self, rules: Rules = RULES) -> None:
+        self.rules = rules
+        self.now = NOON
+        self.log: list[Message] = []
+        self.requests: dict[str, CallRequest] = {}
+        self.outcomes: dict[str, CallOutcome] = {}
+        self.queue_texts: dict[str, str] = {}
+        self.history: list[StepRecord] = []
+        self.events: list[LiveEvent] = []
+        self.sent: list[Step] = []
+        self._fence = 0
+        begun = start("ses_1", "support", "demo", self.now, rules)
+        self.state: SessionState = begun.state
+        self._commit(begun)
+
+    # --- what the store does
+
+    def apply(self, event: Input) -> bool:
+        """Let something happen; say whether it changed anything."""
+        before = self.state
+        as_it_was = before.model_dump_json()
+        change = advance(before, event, self.now, self.rules)
+        assert before.model_dump_json() == as_it_was, "advance changed its input"
+        if change is None:
+            return False
+        check_change(before, change, self.outcomes, self.now)
+        self._commit(change)
+        return True
+
+    def _commit(self, change: Change) -> None:
+        self.requests |= {request.id: request for request in change.requests}
+        self.outcomes |= change.outcomes
+        texts = {**self.queue_texts, **change.queue_texts}
+        self.log += [self._filled(new, texts) for new in change.messages]
+        self.queue_texts = {k: v for k, v in texts.items() if k not in change.queue_dropped}
+        self.history += change.history
+        self.events += change.events
+        self.sent += change.send
+        self.state = stored_and_loaded(change.state)
+        assert [message.seq for message in self.log] == list(range(self.state.next_seq))
+        assert set(self.queue_texts) == {item.id for item in self.state.queue}
+        check_history(self.log, self.state)
+
+    def _filled(self, new: NewMessage, texts: Mapping[str, str]) -> Message:
+        message = new.message
+        if new.source is TextSource.OUTCOME:
+            outcome = self.outcomes[message.call_id or ""]
+            text = result_text(message.tool or "", outcome)
+            return message.model_copy(update={"text": text, "status": outcome.status})
+        if new.source is TextSource.QUEUE:
+            return message.model_copy(update={"text": texts[message.message_id or ""]})
+        return message
+
+    def claim(self, step: Step, owner: str = "worker/1") -> Step | None:
+        """Claim a step as the claim script does; None when it is not to be had."""
+        current = self.state.step(step.id)
+        if current is None or current.timing.claimed or current.timing.not_before > self.now:
+            return None
+        self._fence = max(self._fence + 1, self.now * 1000)
+        timing = current.timing.model_copy(
+            update={
+                "due": self.now + self.rules.lease_ms,
+                "token": self._fence,
+                "claimed_at": self.now,
+                "owner": owner,
+            }
+        )
+        claimed = current.model_copy(update={"timing": timing})
+        steps = tuple(claimed if one.id == step.id else one for one in self.state.steps)
+        self.state = self.state.model_copy(update={"steps": steps})
+        return claimed
+
+    # --- what people do
+
+    def send(self, text: str = "hello", message_id: str | None = None) -> str:
+        """Send a message; its id is its text unless given."""
+        message_id = message_id or text
+        assert self.apply(MessageSent(message_id, text))
+        return message_id
+
+    def steer(self, *message_ids: str, by: str | None = "Ann") -> bool:
+        return self.apply(TurnSteered(message_ids, by))
+
+    def cancel(self, by: str | None = "Ann", turn_id: str | None = None) -> bool:
+        return self.apply(TurnCancelled(by, turn_id))
+
+    def decide(
+        self,
+        verb: DecisionVerb,
+        call_id: str = "call_a",
+        *,
+        by: str = "Ann",
+        note: str | None = None,
+        digest: str | None = None,
+    ) -> bool:
+        digest = self.call(call_id).digest if digest is None else digest
+        return self.apply(ApprovalDecided(call_id, verb, by, digest, note))
+
+    def approve(self, call_id: str = "call_a", *, by: str = "Ann") -> bool:
+        return self.decide(DecisionVerb.APPROVE, call_id, by=by)
+
+    def reject(self, call_id: str = "call_a", *, note: str | None = None) -> bool:
+        return self.decide(DecisionVerb.REJECT, call_id, note=note)
+
+    def reconcile(
+        self,
+        call_id: str = "call_a",
+        *,
+        succeeded: bool,
+        note: str | None = None,
+        result: JsonValue = None,
+    ) -> bool:
+        return self.apply(CallReconciled(call_id, succeeded, "Ann", result, note))
+
+    # --- what workers do
+
+    def start_model(self) -> Step:
+        """Claim the model step that is ready."""
+        return self._started(next(s for s in self.state.steps if s.name is StepName.RUN_MODEL))
+
+    def start_call(self, call_id: str = "call_a") -> Step:
+        """Claim the step of a call."""
+        return self._started(self.step_of(call_id))
+
+    def _started(self, step: Step) -> Step:
+        claimed = self.claim(step)
+        assert claimed is not None, f"{step.name} {step.id} cannot be claimed"
+        return claimed
+
+    def reply(self, *calls: PlannedCall, text: str = "", step: Step | None = None) -> None:
+        """Let the model reply, with calls or else with a final answer."""
+        step = step or self.start_model()
+        assert self.apply(
+            ModelReplied(step.id, step.timing.token, text or ("" if calls else "done"), calls)
+        )
+
+    def calling(self, *calls: PlannedCall) -> None:
+        """Begin a turn whose model asks for these calls."""
+        self.send("hello")
+        self.reply(*calls)
+
+    def ended(
+        self,
+        step: Step,
+        *,
+        succeeded: bool = True,
+        result: JsonValue = "ok",
+        error: str | None = None,
+    ) -> bool:
+        """Let a tool return, or fail for certain."""
+        return self.apply(
+            ToolEnded(
+                step.id,
+                step.timing.token,
+                step.call_id or "",
+                succeeded=succeeded,
+                result=result if succeeded else None,
+                error=error,
+            )
+        )
+
+    def breaks(
+        self,
+        step: Step,
+        error: str = "it broke",
+        *,
+        retryable: bool = True,
+        entered: bool = True,
+        delay_ms: int | None = None,
+    ) -> bool:
+        """Let an attempt break."""
+        token = step.timing.token
+        return self.apply(StepFailed(step.id, token, error, retryable, entered, delay_ms))
+
+    def gives_back(self, step: Step) -> bool:
+        return self.apply(StepReturned(step.id, step.timing.token))
+
+    def finds_changed(self, step: Step, digest: str = "new digest") -> bool:
+        return self.apply(ToolChanged(step.id, step.timing.token, digest, "its text changed"))
+
+    def lose_worker(self) -> None:
+        """Let the lease of every claim run out, and look."""
+        self.pass_time(self.rules.lease_ms)
+        assert self.wake()
+
+    def wake(self, *, backlogged: Sequence[str | None] = (), after_outage: bool = False) -> bool:
+        return self.apply(WokenUp(frozenset(backlogged), after_outage))
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    def wait_for_retry(self) -> None:
+        """Let time pass until the next step may be claimed."""
+        self.now = max(self.now, *(step.timing.not_before for step in self.state.steps))
+
+    # --- what tests look at
+
+    @property
+    def turn(self) -> Turn:
+        assert self.state.turn is not None, "no turn is open"
+        return self.state.turn
+
+    @property
+    def looks(self) -> tuple[SessionStatus, int | None]:
+        """The status, and in how many milliseconds somebody must look at the session."""
+        wake_at = self.state.wake_at
+        return self.state.status, None if wake_at is None else wake_at - self.now
+
+    @property
+    def idle(self) -> bool:
+        return self.state.turn is None
+
+    @property
+    def steps(self) -> list[StepName]:
+        return [step.name for step in self.state.steps]
+
+    def call(self, call_id: str = "call_a") -> OpenCall:
+        call = self.state.call(call_id)
+        assert call is not None, f"{call_id} is not open"
+        return call
+
+    def step_of(self, call_id: str = "call_a") -> Step:
+        return next(step for step in self.state.steps if step.call_id == call_id)
+
+    def step_is_open(self, step: Step) -> bool:
+        return self.state.step(step.id) == step
+
+    def has_step(self, call_id: str = "call_a") -> bool:
+        return any(step.call_id == call_id for step in self.state.steps)
+
+    def status(self, call_id: str = "call_a") -> CallStatus:
+        """How a call ended."""
+        return self.outcomes[call_id].status
+
+    def error(self, call_id: str = "call_a") -> str:
+        return self.outcomes[call_id].error or ""
+
+    @property
+    def conversation(self) -> list[tuple[Role, str]]:
+        return [(message.role, message.text) for message in self.log]
+
+    @property
+    def roles(self) -> list[Role]:
+        return [message.role for message in self.log]
+
+    @property
+    def route(self) -> list[StepName]:
+        """Every step that ended or was passed, in order."""
+        return [record.name for record in self.history]
+
+    def ended_turns(self) -> list[str]:
+        return [
+            str(event.data["state"]) for event in self.events if event.type is EventType.TURN_ENDED
+        ]
