@@ -133,9 +133,12 @@ def _no_constants(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_no_constants)
+
+
 def _parse(raw: str) -> dict[str, JsonValue]:
     try:
-        value = json.loads(raw.strip() or "{}", parse_constant=_no_constants)
+        value = _DECODER.decode(raw.strip() or "{}")
     except ValueError as error:
         raise InvalidArguments(f"invalid arguments: not JSON ({error})") from None
     if not isinstance(value, dict):

@@ -25,6 +25,8 @@ __all__ = ["clean_text", "dump_json", "to_json_value", "truncate_text"]
 
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
 _MAX_DEPTH = 64
+# Kept: json.dumps would make a new one at each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def clean_text(text: str) -> str:
@@ -39,7 +41,7 @@ def clean_text(text: str) -> str:
 
 def dump_json(value: JsonValue) -> str:
     """Serialise compactly and strictly (no NaN, no ASCII escapes)."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def to_json_value(value: object) -> JsonValue:

@@ -6,13 +6,21 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from celeriac.sessions.errors import StoreUnavailable
+from celeriac.sessions.state import ControlVerb
 from celeriac.sessions.store.sessions import Claim, SessionStore
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "turn_is_stopped"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    claim: Claim
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class LeaseKeeper:
@@ -29,7 +37,7 @@ class LeaseKeeper:
     def __init__(self, store: SessionStore, lease_seconds: float) -> None:
         self._store = store
         self._interval = lease_seconds / 3
-        self._held: dict[int, Claim] = {}
+        self._held: dict[int, _Held] = {}
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._thread: threading.Thread | None = None
@@ -39,11 +47,15 @@ class LeaseKeeper:
         """How many steps are running."""
         return len(self._held)
 
+    def cancelled(self, claim: Claim) -> threading.Event:
+        """Return the event that is set once the held claim's turn was stopped."""
+        return self._held[claim.token].cancelled
+
     @contextmanager
     def hold(self, claim: Claim) -> Iterator[None]:
         """Keep a claim's lease while the block runs."""
         with self._lock:
-            self._held[claim.token] = claim
+            self._held[claim.token] = _Held(claim)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="celeriac-leases", daemon=True
@@ -65,9 +77,12 @@ class LeaseKeeper:
                 self._renew(held[token])
             known = set(held)
 
-    def _renew(self, claim: Claim) -> None:
+    def _renew(self, held: _Held) -> None:
+        claim = held.claim
         session_id = claim.loaded.state.session_id
         try:
+            if turn_is_stopped(self._store, session_id):
+                held.cancelled.set()
             if not self._store.renew(session_id, claim.step.id, claim.token):
                 _log.warning(
                     "Step %s of %s is no longer ours; its result will count as late.",
@@ -77,3 +92,14 @@ class LeaseKeeper:
         except StoreUnavailable:
             # Tried again at the next look; the claim stays valid until somebody takes it.
             return
+
+
+def turn_is_stopped(store: SessionStore, session_id: str) -> bool:
+    """Say whether a person stopped the session's open turn.
+
+    Raises:
+        StoreUnavailable: The store did not answer.
+    """
+    turn = store.load(session_id).state.turn
+    control = turn.control if turn else None
+    return control is not None and control.verb is ControlVerb.CANCEL

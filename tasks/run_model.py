@@ -21,9 +21,10 @@ from celeriac.sessions.model import (
     ReasoningDelta,
     TextDelta,
 )
-from celeriac.sessions.state import ControlVerb, StepName
+from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
+from celeriac.tasks.leases import turn_is_stopped
 from celeriac.tasks.names import RUN_MODEL
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import error_text, run_step
@@ -201,11 +202,9 @@ class _Reading:
 
     def _stopped(self) -> bool:
         try:
-            state = self._here.store.load(self._claim.loaded.state.session_id).state
+            return turn_is_stopped(self._here.store, self._claim.loaded.state.session_id)
         except StoreUnavailable:
             return False
-        control = state.turn.control if state.turn else None
-        return control is not None and control.verb is ControlVerb.CANCEL
 
 
 def _abandon(future: Future[None]) -> None:

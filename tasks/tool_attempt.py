@@ -121,6 +121,7 @@ def _context(here: Runtime, claim: Claim, tool: BoundTool) -> ToolContext:
         attempt=claim.step.attempt,
         deadline=None if limit is None else time.time() + limit,
         report_progress=report_progress,
+        cancelled=here.leases.cancelled(claim),
     )
 
 
