@@ -28,6 +28,9 @@ keepalive = 15
 # Its default is one socket per user, over which two servers on a machine would quarrel.
 control_socket_disable = True
 
+# Nothing uses gunicorn's control socket, and it would leave a file in the user's home.
+control_socket_disable = True
+
 accesslog = "-"
 # The path without its query, and no headers: whatever secret is in there never reaches a log.
 access_log_format = '%(h)s "%(m)s %(U)s" %(s)s %(b)s %(M)sms'

@@ -201,14 +201,15 @@ def listener_pid(socket_path: Path) -> int | None:
         The id as this process sees it, 0 when it cannot be told (another container, another
         system than Linux and macOS), None when nobody listens.
     """
+    system: str = sys.platform  # as a plain text, or type checkers drop the other systems' branches
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(2)
         try:
             connection.connect(os.fspath(socket_path))
-            if sys.platform == "linux":
+            if system == "linux":
                 peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
                 return int(struct.unpack("3i", peer)[0])
-            if sys.platform == "darwin":
+            if system == "darwin":
                 # SOL_LOCAL and LOCAL_PEERPID, which Python does not name.
                 return connection.getsockopt(0, 2)
         except TimeoutError:
