@@ -24,7 +24,7 @@ def events(sid: str) -> Response:
     asked = _asked_position(sid)
     slot = here.streams.acquire()
     try:
-        position = here.client.snapshot(sid).resume_token if asked is None else asked
+        position = _end_position(sid) if asked is None else asked
         frames = here.streams.read(here.client, here.key, sid, position)
     except BaseException:
         slot.release()
@@ -35,6 +35,12 @@ def events(sid: str) -> Response:
     # Not in the generator's own `finally`: one that was never started would not run it.
     response.call_on_close(slot.release)
     return response
+
+
+def _end_position(session_id: str) -> str:
+    here = parts()
+    with here.streams.turn():
+        return here.client.snapshot(session_id).resume_token
 
 
 def _asked_position(session_id: str) -> str | None:

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -19,10 +20,14 @@ from celeriac.sessions.events import EventBatch, StoredEvent
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.web.keys import WebKey
 from celeriac.web.problems import Refusal
+from celeriac.web.turns import Turns
 
 __all__ = ["StreamTiming", "Streams", "stream_cap"]
 
 _RECONNECT_MS = 2000
+# A read that waits holds one of the store's connections; a client's pool has 100, and the threads
+# that serve requests (50) must always find one. More streams than this take turns.
+_WAITING_READS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Streams:
         self.timing = timing or StreamTiming()
         self._open = 0
         self._lock = threading.Lock()
+        self._turns = Turns(_WAITING_READS)
         # A plain flag: it is set inside a signal's callback, where taking a lock could wait for ever.
         self._closing = False
 
@@ -86,6 +92,10 @@ class Streams:
             self._open += 1
         return StreamSlot(self)
 
+    def turn(self) -> AbstractContextManager[None]:
+        """Return a context in which a stream may use the store; so many of them cannot use it up."""
+        return self._turns.turn()
+
     def release_one(self) -> None:
         """Give a place back; only a slot calls this."""
         with self._lock:
@@ -106,7 +116,8 @@ class Streams:
             Pieces of the stream. The first read happens here, so that what is wrong with the session or
             the store is raised before the response has begun.
         """
-        first = client.events(session_id, after=position)
+        with self.turn():
+            first = client.events(session_id, after=position)
         return self._frames(client, key, session_id, position, first)
 
     def _frames(
@@ -129,12 +140,18 @@ class Streams:
             if self._closing or now - started >= self.timing.longest:
                 return
             try:
-                block_ms = int(self.timing.block * 1000)
-                batch = client.events(session_id, after=position, block_ms=block_ms)
+                batch = self._wait(client, session_id, position)
             except CeleriacError:
                 # The reader reconnects and is told then what is wrong, as a proper status.
                 return
         yield "event: reload\ndata: {}\n\n"
+
+    def _wait(self, client: SessionClient, session_id: str, position: str) -> EventBatch:
+        """Wait for the next events; with many streams shorter, so that each has its turn every second."""
+        share = min(1.0, _WAITING_READS / max(1, self._open))
+        with self.turn():
+            block_ms = int(self.timing.block * share * 1000)
+            return client.events(session_id, after=position, block_ms=block_ms)
 
 
 class StreamSlot:
