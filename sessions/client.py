@@ -205,12 +205,16 @@ class SessionClient:
             sent = self.send_message(session_id, text)
             if not sent.queued:
                 return
-        if message_ids is None:
-            queue = self._store.load(session_id).state.queue
-            message_ids = tuple(item.id for item in queue)
-        elif sent is not None:
-            message_ids = (*message_ids, sent.message_id)
-        self._store.apply(session_id, TurnSteered(message_ids, by))
+        while True:
+            loaded = self._store.load(session_id)
+            waiting = tuple(item.id for item in loaded.state.queue)
+            if sent is not None and sent.message_id not in waiting:
+                return  # The turn ended meanwhile, and the next one has taken the text up.
+            chosen = waiting if message_ids is None else message_ids
+            if message_ids is not None and sent is not None:
+                chosen = (*chosen, sent.message_id)
+            if self._store.try_apply(TurnSteered(chosen, by), loaded) is not None:
+                return
 
     def cancel_turn(
         self, session_id: str, *, turn_id: str | None = None, by: str | None = None
