@@ -11,6 +11,7 @@ from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest
 from celeriac.sessions.codec import read_record
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventBatch, StoredEvent
+from celeriac.sessions.ids import CALL_ID_PATTERN
 from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import MessagePage, QueuedMessageView, Snapshot, StepRecord
@@ -114,6 +115,8 @@ class SessionReader:
 
     def calls(self, state: SessionState, call_ids: Sequence[str]) -> tuple[CallRecord, ...]:
         """Read several calls of a session; those that do not exist are left out."""
+        # Any other text could name the field of an outcome.
+        call_ids = [call_id for call_id in call_ids if CALL_ID_PATTERN.fullmatch(call_id)]
         if not call_ids:
             return ()
         keys = SessionKeys.of(state.session_id)
