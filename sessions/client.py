@@ -157,10 +157,12 @@ class SessionClient:
             Conflict: Code ``queue_full``.
         """
         message = self._message(text, message_id, plan_mode=plan_mode)
+        may_be_known = message_id is not None
         while True:
             loaded = self._store.load(session_id)
-            if message_id is not None and self._store.message_known(session_id, message_id):
-                return _sent(loaded.state, message_id)
+            if may_be_known and self._store.message_known(session_id, message.message_id):
+                # Read again: it may have been stored after `loaded`.
+                return _sent(self._store.load(session_id).state, message.message_id)
             if len(loaded.state.queue) >= self._settings.queue_max_messages:
                 raise Conflict(
                     f"{len(loaded.state.queue)} messages wait already; wait or delete some.",
