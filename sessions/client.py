@@ -171,6 +171,9 @@ class SessionClient:
             state = self._store.try_apply(message, loaded)
             if state is not None:
                 return _sent(state, message.message_id)
+            # Somebody was quicker, or it was ourselves: an answer that is lost makes redis-py send a
+            # commit again, and the second one finds that the session has moved on.
+            may_be_known = True
 
     def delete_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue.

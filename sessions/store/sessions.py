@@ -158,7 +158,10 @@ class SessionStore:
             change = cast("Change", advance(change.state, first, now, self.rules))
             change.history[:0] = begun.history
         if not self._commit(None, change):
-            raise CeleriacError(f"Session id {session_id!r} exists already.")
+            # An answer that is lost makes redis-py send a commit again: then it is our own session.
+            found = self.load(session_id).state
+            if (found.created_at, found.agent, found.model) != (now, agent, model):
+                raise CeleriacError(f"Session id {session_id!r} exists already.")
         return change.state
 
     def apply(
