@@ -92,7 +92,7 @@ def test_a_session_that_exists_is_not_created_again(
     before = contents(redis_client)
 
     with pytest.raises(Exception, match="exists already"):
-        session_store.create(sid, "desk", "demo", message("again"))
+        session_store.create(sid, "helper", "demo", message("again"))
 
     assert contents(redis_client) == before
 
