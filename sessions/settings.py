@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     """Longest ``Retry-After`` that is honoured; a longer one fails at once with a clear message."""
     worker_concurrency: int = Field(16, ge=1, le=1000)
     """Steps that one worker runs at a time."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What workers log of their own; Celery's own messages follow its ``--loglevel``."""
     worker_pool: Literal["threads", "prefork"] = "threads"
     """Celery's pool: ``threads`` for models and I/O, ``prefork`` for tools that need the CPU."""
 

@@ -35,8 +35,9 @@ def worker_command() -> list[str]:
         "celeriac.tasks",
         "--quiet",
         "worker",
+        # Celery would write two lines for each step; ours, one a step, follow CELERIAC_LOG_LEVEL.
         "--loglevel",
-        "INFO",
+        "WARNING",
         "--without-gossip",
         "--without-mingle",
         "--without-heartbeat",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from celeriac.sessions.errors import NotFound, StoreUnavailable
-from celeriac.sessions.inputs import Input, StepFailed, WokenUp
+from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded, WokenUp
 from celeriac.sessions.jsonsafe import clean_text
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import Claim, Loaded, Verdict
@@ -44,9 +45,28 @@ def run_step(
     if isinstance(claim, Verdict):
         _not_claimed(here, session_id, step_id, claim)
         return
+    started = time.perf_counter()
     with here.leases.hold(claim):
         outcome = _run(here, claim, work)
         commit_until_answered(here, claim, outcome)
+    if _log.isEnabledFor(logging.INFO):
+        what = f"{name.value} {claim.request.tool}" if claim.request else name.value
+        milliseconds = (time.perf_counter() - started) * 1000
+        _log.info("%s  %s  %s, %.0f ms", session_id, what, _in_words(outcome), milliseconds)
+
+
+def _in_words(outcome: Input) -> str:
+    match outcome:
+        case ModelReplied(calls=calls):
+            return (
+                "calls " + ", ".join(call.request.tool for call in calls) if calls else "answered"
+            )
+        case ToolEnded(succeeded=succeeded):
+            return "succeeded" if succeeded else "failed"
+        case StepFailed(error=error):
+            return f"broke: {error}"
+        case _:
+            return type(outcome).__name__
 
 
 def _not_claimed(here: Runtime, session_id: str, step_id: str, verdict: Verdict) -> None:

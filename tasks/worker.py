@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from celery import Celery
 from celery.exceptions import SecurityWarning
-from celery.signals import celeryd_init, worker_ready
+from celery.signals import after_setup_logger, celeryd_init, worker_ready
 
 from celeriac.connectors.models import ModelClients
 from celeriac.sessions.definition import AgentDefinition
@@ -30,6 +30,7 @@ def install(app: Celery) -> None:
     """Prepare the workers of this app: store, agents, models, wake loop."""
     wake.install(app)
     celeryd_init.connect(_prepare, weak=False)
+    after_setup_logger.connect(_set_log_level, weak=False)
     worker_ready.connect(_ready, weak=False)
 
 
@@ -47,6 +48,10 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
     except CeleriacError as error:
         sys.exit(f"celeriac: the worker cannot start: {error}")
+
+
+def _set_log_level(**_: object) -> None:
+    logging.getLogger("celeriac").setLevel(load_settings().log_level)
 
 
 def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> set[str]:
