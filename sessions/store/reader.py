@@ -7,7 +7,7 @@ from typing import cast
 
 import redis
 
-from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest
+from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus
 from celeriac.sessions.codec import read_record
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventBatch, StoredEvent
@@ -26,6 +26,9 @@ __all__ = ["SNAPSHOT_MESSAGES", "SessionReader"]
 
 SNAPSHOT_MESSAGES = 200
 """How many of the latest messages a snapshot shows; older ones page."""
+
+_SNAPSHOT_TRIES = 10
+"""Each needs a commit of that session between two round trips of ours."""
 
 _NO_EVENTS = "0-0"
 
@@ -49,6 +52,15 @@ class SessionReader:
         Raises:
             NotFound: There is no such session.
         """
+        shown, state = self._snapshot(session_id)
+        for _ in range(_SNAPSHOT_TRIES):
+            if not _torn(shown, state):
+                break
+            shown, state = self._snapshot(session_id)
+        return shown
+
+    def _snapshot(self, session_id: str) -> tuple[Snapshot, SessionState]:
+        """Read a snapshot whose calls may be a moment newer than the rest."""
         keys = SessionKeys.of(session_id)
         with store_errors():
             reply = scripts.SNAPSHOT.run(
@@ -65,7 +77,7 @@ class SessionReader:
         state = loaded.state
         messages = tuple(read_record(Message, raw) for raw in log)
         texts = dict(zip(queue[::2], queue[1::2], strict=True))
-        return Snapshot(
+        shown = Snapshot(
             session_id=state.session_id,
             agent=state.agent,
             model=state.model,
@@ -86,6 +98,7 @@ class SessionReader:
             resume_token=position.decode(),
             version=int(loaded.version),
         )
+        return shown, state
 
     def messages(self, session_id: str, before: int | None, limit: int) -> MessagePage:
         """Read older messages: the `limit` ones before seq `before` (None: the latest)."""
@@ -194,6 +207,18 @@ class SessionReader:
         position = _position(after)
         too_old = position < _position(first[0][0].decode())
         return too_old or position > _position(last[0][0].decode())
+
+
+def _torn(shown: Snapshot, state: SessionState) -> bool:
+    """Say whether a call was settled or reconciled between the two reads of a snapshot."""
+    unknown = set(shown.unknown_calls)
+    for record in shown.calls:
+        call = state.call(record.id)
+        if call is not None and record.status.settled and not call.status.settled:
+            return True
+        if record.id in unknown and record.status is not CallStatus.OUTCOME_UNKNOWN:
+            return True
+    return False
 
 
 def _position(entry_id: str) -> tuple[int, int]:
