@@ -25,6 +25,7 @@ __all__ = ["clean_text", "dump_json", "to_json_value", "truncate_text"]
 
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
 _MAX_DEPTH = 64
+_MAX_INTEGER_BITS = 8_192
 # Kept: json.dumps would make a new one at each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -58,6 +59,13 @@ def to_json_value(value: object) -> JsonValue:
 
 
 def _convert(value: object, depth: int) -> JsonValue:
+    try:
+        return _convert_value(value, depth)
+    except Exception:  # noqa: BLE001 - a value that breaks when it is read must not lose the rest
+        return _text_of(value)
+
+
+def _convert_value(value: object, depth: int) -> JsonValue:
     if isinstance(value, Enum):
         return _convert(value.value, depth)
     if value is None or isinstance(value, bool):
@@ -77,7 +85,8 @@ def _convert(value: object, depth: int) -> JsonValue:
 
 def _number(value: float) -> JsonValue:
     if isinstance(value, int):
-        return int(value)
+        # Python refuses to print longer integers in decimal (4,300 digits by default).
+        return int(value) if value.bit_length() <= _MAX_INTEGER_BITS else hex(value)
     return float(value) if math.isfinite(value) else str(value)
 
 
