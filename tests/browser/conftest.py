@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 from pydantic import SecretStr
 from werkzeug.serving import make_server
 
@@ -30,6 +30,8 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Longer than ever needed on an idle machine: a condition that holds is seen at once anyway.
+expect.set_options(timeout=20_000)
 TOKEN = "ana's own token"
 OpenPage = Callable[..., Page]
 
@@ -101,7 +103,7 @@ def open_page(
     def open_it(path: str, **options: object) -> Page:
         context = chromium.new_context(base_url=address, **options)  # type: ignore[arg-type]
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(20_000)
         page = context.new_page()
         page.on("request", note)
         page.on("pageerror", lambda error: errors.append(str(error)))

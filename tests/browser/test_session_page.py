@@ -212,7 +212,7 @@ def test_a_server_without_a_free_stream_is_polled(
     page.goto(f"/sessions/{sid}")
     expect(page.locator("#connection")).to_contain_text("checking every 5 seconds")
     fake.answer(sid, "read by polling")
-    expect(page.locator(".transcript")).to_contain_text("read by polling", timeout=10_000)
+    expect(page.locator(".transcript")).to_contain_text("read by polling")
 
 
 def test_everything_works_without_scripts(open_page: OpenPage, fake: FakeClient) -> None:
