@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from celeriac.sessions.codec import read_record, write_record
@@ -37,6 +37,7 @@ WORKER_SEEN_MS = 15_000
 _FORGET_WORKER_MS = 3_600_000
 
 _Position = tuple[float, str]
+"""Last activity and session id: a place in the list, the greatest first, as the indexes are read."""
 
 
 class SessionLists:
@@ -89,31 +90,54 @@ class SessionLists:
             position = places[-1]
 
     def _places(self, status: SessionStatus | None, position: _Position | None) -> list[_Position]:
-        """Return the next places in the list, at most a batch: (negative activity, session id)."""
+        """Return the next places in the list, at most a batch."""
         statuses = [status] if status else list(SessionStatus)
-        highest = "+inf" if position is None else repr(-position[0])
+        offsets = {
+            PartitionKeys(number).status(one): 0 for number in range(PARTITIONS) for one in statuses
+        }
+        found: set[_Position] = set()
+        # The last place of each index that has more: whatever comes after the first of those may
+        # still have others before it.
+        ends: list[_Position] = []
+        while offsets:
+            again: dict[str, int] = {}
+            for key, places in self._read_indexes(offsets, position).items():
+                later = [place for place in places if position is None or place < position]
+                found.update(later)
+                if len(places) == _BATCH and later:
+                    ends.append(later[-1])
+                elif len(places) == _BATCH:  # All are of the position's moment, and shown before.
+                    again[key] = offsets[key] + _BATCH
+            offsets = again
+        end = max(ends, default=None)
+        return [place for place in heapq.nlargest(_BATCH, found) if end is None or place >= end]
+
+    def _read_indexes(
+        self, offsets: Mapping[str, int], position: _Position | None
+    ) -> dict[str, list[_Position]]:
+        """Read a batch of each index, from an offset into what is not newer than a position."""
+        highest = "+inf" if position is None else repr(position[0])
         with store_errors():
             pipe = self._client.pipeline(transaction=False)
-            for number in range(PARTITIONS):
-                for one in statuses:
-                    pipe.zrange(
-                        PartitionKeys(number).status(one),
-                        highest,
-                        "-inf",
-                        desc=True,
-                        byscore=True,
-                        offset=0,
-                        num=_BATCH,
-                        withscores=True,
-                    )
+            for key, offset in offsets.items():
+                pipe.zrange(
+                    key,
+                    highest,
+                    "-inf",
+                    desc=True,
+                    byscore=True,
+                    offset=offset,
+                    num=_BATCH,
+                    withscores=True,
+                )
             replies = pipe.execute()
-        places = (
-            (-float(score), member.decode())
-            for reply in replies
-            for member, score in cast("list[tuple[bytes, float]]", reply)
-        )
-        later = places if position is None else (place for place in places if place > position)
-        return heapq.nsmallest(_BATCH, set(later))
+        return {
+            key: [
+                (float(score), member.decode())
+                for member, score in cast("list[tuple[bytes, float]]", reply)
+            ]
+            for key, reply in zip(offsets, replies, strict=True)
+        }
 
     def _summaries(self, places: Sequence[_Position]) -> list[SessionSummary | None]:
         states = self._states([session_id for _, session_id in places])
@@ -215,15 +239,15 @@ def _name(item: AgentInfo | WorkerInfo) -> str:
 
 
 def _write_cursor(place: _Position | None) -> str | None:
-    return None if place is None else f"{int(-place[0])}-{place[1]}"
+    return None if place is None else f"{int(place[0])}-{place[1]}"
 
 
 def _read_cursor(cursor: str | None) -> _Position | None:
     if cursor is None:
         return None
     activity, _, session_id = cursor.partition("-")
-    if not activity.isdigit() or not session_id:
+    if not (activity.isascii() and activity.isdigit()) or not session_id:
         raise InvalidRequest(
             f"{cursor!r} is no cursor of this list; begin without one.", code="invalid_cursor"
         )
-    return -float(activity), session_id
+    return float(activity), session_id
