@@ -188,12 +188,12 @@ class SessionLists:
             title=state.title,
             call=records[0],
             since=since,
-            explanation=self._explanation(state),
+            explanation=self._explanation(state, call_id),
         )
 
-    def _explanation(self, state: SessionState) -> str:
+    def _explanation(self, state: SessionState, call_id: str) -> str:
         seq = state.turn.response_seq if state.turn else None
-        if seq is None:
+        if seq is None or state.call(call_id) is None:
             return ""
         with store_errors():
             raw = self._client.lindex(SessionKeys.of(state.session_id).log, seq)
