@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
+import sys
 
 from benchmarks import durable, stock
 from benchmarks.machinery import bench, print_table
@@ -19,6 +21,8 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=("stock", "durable"), help="only this part; default both")
     options = parser.parse_args()
+    # Ended from outside, it still stops its store and workers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     scale = 0.2 if options.quick else 1.0
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.platform()}")
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):

@@ -27,6 +27,8 @@ _SESSIONS = 64
 _READS = 20
 """Tool calls of one turn; with the model calls between them a turn has 41 steps."""
 _PARALLEL = 64
+_QUEUED = 96
+"""Messages steered into one turn; a session's queue holds a hundred."""
 _THROUGHPUT_TARGET = {"everysec": 1.5, "always": 1.2}
 _P50_TARGET = {"everysec": 0.0015, "always": 0.0025}
 
@@ -52,9 +54,9 @@ class _Sessions:
         marks = read_marks(self.place.directory)
         return [marks[session_id] for session_id in session_ids]
 
-    def until_idle(self, session_id: str) -> None:
-        """Wait until the last commit of a session is there."""
-        _wait(lambda: self.client.snapshot(session_id).status is SessionStatus.IDLE)
+    def until(self, session_id: str, status: SessionStatus) -> None:
+        """Wait until a session is idle, or waits."""
+        _wait(lambda: self.client.snapshot(session_id).status is status)
 
 
 def measure(place: Bench, stock_hops_per_second: float, *, scale: float) -> list[Row]:
@@ -174,11 +176,21 @@ def _history_rows(sessions: _Sessions, *, sizes: Sequence[int]) -> list[Row]:
 
 
 def _grow(sessions: _Sessions, session_id: str, size: int) -> None:
+    """Make a history of a hundred messages a turn: they are queued behind a call that waits, then steered.
+
+    Many calls a turn would do too, but would measure something else on the way.
+    """
     have = 2
     while have < size:
-        parallel = min(100, max(0, size - have - 3))
-        sessions.turn(session_id, {"parallel": parallel})
-        have += parallel + (3 if parallel else 2)
+        sessions.client.send_message(session_id, json.dumps({"guarded": True}))
+        sessions.until(session_id, SessionStatus.WAITING)
+        queued = min(_QUEUED, size - have)
+        for _ in range(queued):
+            sessions.client.send_message(session_id, "{}")
+        sessions.client.steer(session_id)
+        sessions.place.bell.wait(1)
+        sessions.until(session_id, SessionStatus.IDLE)
+        have += queued + 4
 
 
 def _cost_at(sessions: _Sessions, session_id: str) -> tuple[float, float]:
@@ -224,7 +236,7 @@ def _approval_rows(sessions: _Sessions, *, count: int) -> list[Row]:
     decided: list[tuple[str, float]] = []
     for _ in range(count):
         session_id = sessions.start({"guarded": True})
-        _wait(lambda sid=session_id: sessions.client.snapshot(sid).status is SessionStatus.WAITING)  # type: ignore[misc]
+        sessions.until(session_id, SessionStatus.WAITING)
         [call] = sessions.client.snapshot(session_id).calls
         decided.append((session_id, time.monotonic()))
         sessions.client.decide(
@@ -254,7 +266,7 @@ def _memory_rows(sessions: _Sessions, *, count: int) -> list[Row]:
         sessions.place.bell.wait(1)
         for _ in range(9):
             sessions.turn(names[-1], {"say": "x" * 500})
-        sessions.until_idle(names[-1])
+        sessions.until(names[-1], SessionStatus.IDLE)
     stored, messages, events = [], [], []
     for name in names:
         sizes = {key: _size(client, key) for key in client.scan_iter(match=f"*{name}*")}

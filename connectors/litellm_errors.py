@@ -16,7 +16,7 @@ _LONGEST = 600
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)$", re.IGNORECASE)
 # Providers quote keys in their errors, some of them masked in the middle.
-_SECRET_SHAPE = re.compile(r"\b(?:sk|pk|rk|key)-[A-Za-z0-9_*.-]{3,}|Bearer\s+\S+", re.IGNORECASE)
+_SECRET_SHAPE = re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_*.-]{3,}|Bearer\s+\S+", re.IGNORECASE)
 _PREFIX = re.compile(r"\blitellm\.(?=[A-Z])")
 # Their status says otherwise, or is missing, but trying again gives the same answer.
 _FINAL_NAMES = frozenset(
