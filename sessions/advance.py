@@ -20,6 +20,7 @@ from celeriac.sessions.inputs import (
     ModelReplied,
     QueuedMessageDeleted,
     StepFailed,
+    StepReport,
     StepReturned,
     ToolChanged,
     ToolEnded,
@@ -105,10 +106,7 @@ def _apply(draft: Draft, event: Input) -> bool:
             return _step_reported(draft, event)
 
 
-def _step_reported(
-    draft: Draft,
-    event: ModelReplied | ModelInterrupted | ToolEnded | StepFailed | StepReturned | ToolChanged,
-) -> bool:
+def _step_reported(draft: Draft, event: StepReport) -> bool:
     """A worker reports on the step that it claimed."""
     match event:
         case ModelReplied() | ModelInterrupted():

@@ -96,6 +96,8 @@ def write_timing(timing: StepTiming) -> str:
 def read_timing(raw: bytes) -> StepTiming:
     """Read what `write_timing` or a script wrote."""
     not_before, due, sends, token, claimed_at, owner = raw.decode().split(" ", 5)
+    # What follows is the claim's own name, which matters to the claim script only.
+    owner, _, _ = owner.partition("#")
     return StepTiming.model_construct(
         not_before=int(not_before),
         due=None if due == "-" else int(due),

@@ -79,6 +79,10 @@ class AgentDefinition:
             raise DefinitionError(
                 f"{self.name!r} is no agent name: use at most 64 letters, digits, '.', '_' or '-'"
             )
+        if isinstance(self.models, str):
+            raise DefinitionError(
+                f"agent {self.name}: `models` is {self.models!r}; write a list: [{self.models!r}]"
+            )
         if not self.models:
             raise DefinitionError(f"agent {self.name}: `models` is empty; name at least one")
         self._check_tools()

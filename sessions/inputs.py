@@ -23,6 +23,7 @@ __all__ = [
     "PlannedCall",
     "QueuedMessageDeleted",
     "StepFailed",
+    "StepReport",
     "StepReturned",
     "ToolChanged",
     "ToolEnded",
@@ -182,18 +183,16 @@ class WokenUp:
     """The store was away: every lease looks expired, so each is given its time once more."""
 
 
+StepReport = ModelReplied | ModelInterrupted | ToolEnded | StepFailed | StepReturned | ToolChanged
+"""What a worker says of the step that it claimed."""
+
 Input = (
     MessageSent
     | QueuedMessageDeleted
     | TurnSteered
     | TurnCancelled
-    | ModelReplied
-    | ModelInterrupted
-    | ToolEnded
-    | StepFailed
-    | StepReturned
-    | ToolChanged
     | ApprovalDecided
     | CallReconciled
     | WokenUp
+    | StepReport
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import re
@@ -11,7 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, overload, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
 
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.errors import DefinitionError
@@ -136,7 +145,7 @@ def needs_approval(rule: ApprovalRule, arguments: Mapping[str, JsonValue]) -> bo
     if isinstance(rule, bool):
         return rule
     try:
-        return bool(rule(arguments))
+        return bool(rule(copy.deepcopy(dict(arguments))))
     except Exception:  # noqa: BLE001 - any fault of the rule means: ask
         return True
 
@@ -175,7 +184,12 @@ class FunctionTool:
             model = self._parameters.model_validate(dict(arguments))
         except ValidationError as error:
             raise InvalidArguments(_explain(error)) from None
-        return {name: getattr(model, name) for name in type(model).model_fields}
+        except Exception as error:
+            # A validator of the tool's own types broke: the call cannot run, the response can go on.
+            fault = f"{type(error).__name__}: {error}"[:200]
+            raise InvalidArguments(f"invalid arguments: their check broke ({fault})") from error
+        fields = type(model).model_fields
+        return {str(info.alias): getattr(model, name) for name, info in fields.items()}
 
     def invoke(
         self, arguments: Mapping[str, JsonValue], context: ToolContext
@@ -241,11 +255,18 @@ def tool(
     """
 
     def wrap(target: Callable[..., object]) -> FunctionTool:
-        parameters, context_parameter = _parameters_of(target)
+        label = str(getattr(target, "__qualname__", repr(target)))
+        try:
+            parameters, context_parameter = _parameters_of(target, label)
+            schema = _schema_of(parameters)
+        except PydanticUserError as error:
+            raise DefinitionError(
+                f"{label}: its parameters have no JSON Schema: {error.message}"
+            ) from error
         definition = ToolDefinition(
             name=name or str(getattr(target, "__name__", "tool")),
             description=description or inspect.getdoc(target) or "",
-            input_schema=_schema_of(parameters),
+            input_schema=schema,
             effect=effect,
             approval=requires_approval,
             timeout_seconds=timeout_seconds,
@@ -259,11 +280,12 @@ def tool(
     return wrap if function is None else wrap(function)
 
 
-def _parameters_of(function: Callable[..., object]) -> tuple[type[BaseModel], str | None]:
-    label = getattr(function, "__qualname__", repr(function))
+def _parameters_of(
+    function: Callable[..., object], label: str
+) -> tuple[type[BaseModel], str | None]:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, TypeError) as error:
         raise DefinitionError(
             f"{label}: a type of its signature cannot be found: {error}"
         ) from error
@@ -273,17 +295,20 @@ def _parameters_of(function: Callable[..., object]) -> tuple[type[BaseModel], st
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise DefinitionError(f"{label}: {parameter} cannot be a tool parameter; name each one")
         hint = hints.get(parameter.name)
-        if hint is ToolContext:
+        if hint is ToolContext or ToolContext in typing.get_args(hint):
             context_parameter = parameter.name
         elif hint is None:
             raise DefinitionError(f"{label}: parameter {parameter.name!r} needs a type")
         else:
+            # The name is an alias, as pydantic's own fields may not be called `_x`, `json`, `copy`, …
+            named = typing.Annotated[hint, Field(alias=parameter.name)]
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (hint, default)
-    config = ConfigDict(extra="forbid")
+            fields[f"p{len(fields)}"] = (named, default)
     model = typing.cast(
         "type[BaseModel]",
-        create_model(f"{label}_arguments", __config__=config, **fields),  # type: ignore[call-overload]
+        create_model(  # type: ignore[call-overload]
+            f"{label}_arguments", __config__=ConfigDict(extra="forbid"), **fields
+        ),
     )
     return model, context_parameter
 

@@ -64,7 +64,7 @@ class SessionReader:
         keys = SessionKeys.of(session_id)
         with store_errors():
             reply = scripts.SNAPSHOT.run(
-                self._client,
+                self._store.direct,
                 [keys.session, keys.log, keys.queue, keys.events],
                 [SNAPSHOT_MESSAGES],
             )

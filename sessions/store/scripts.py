@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
-import redis
 from redis.exceptions import NoScriptError
+
+from celeriac.sessions.store.connection import DirectConnections
 
 __all__ = ["CLAIM", "COMMIT", "LOAD", "RENEW", "SNAPSHOT", "TAKE_DUE", "Argument", "Script"]
 
@@ -30,25 +30,16 @@ class Script:
         self._digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(
-        self, client: redis.Redis, keys: Sequence[str], arguments: Sequence[Argument] = ()
+        self,
+        connections: DirectConnections,
+        keys: Sequence[str],
+        arguments: Sequence[Argument] = (),
     ) -> object:
         """Run it; the first time on a server its source is sent along."""
         try:
-            return self._call(client, "EVALSHA", self._digest, keys, arguments)
+            return connections.run("EVALSHA", self._digest, len(keys), *keys, *arguments)
         except NoScriptError:
-            return self._call(client, "EVAL", self.source, keys, arguments)
-
-    @staticmethod
-    def _call(
-        client: redis.Redis,
-        command: str,
-        script: str,
-        keys: Sequence[str],
-        arguments: Sequence[Argument],
-    ) -> object:
-        # redis-py leaves this method without types.
-        execute = cast("Callable[..., object]", client.execute_command)
-        return execute(command, script, len(keys), *keys, *arguments)
+            return connections.run("EVAL", self.source, len(keys), *keys, *arguments)
 
 
 LOAD = Script("load")

@@ -6,6 +6,7 @@ rest on. So reading, deciding in Python and committing is safe without locks: wh
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +20,13 @@ from celeriac.sessions.codec import read_record, read_state, read_timing
 from celeriac.sessions.draft import Change, Rules
 from celeriac.sessions.errors import CeleriacError, NotFound
 from celeriac.sessions.events import EventType, LiveEvent
-from celeriac.sessions.inputs import Input
+from celeriac.sessions.inputs import Input, StepReport
 from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.commit import Writes, commit_writes
-from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.connection import DirectConnections, store_errors
 from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
 from celeriac.sessions.store.materialise import fill_in_texts
 
@@ -36,6 +37,7 @@ __all__ = [
     "SessionStore",
     "Verdict",
     "loaded_from",
+    "new_claim_name",
     "rules_from",
 ]
 
@@ -86,6 +88,11 @@ class Verdict:
     reason: str
 
 
+def new_claim_name() -> str:
+    """Return a name for one claim, in hexadecimal digits."""
+    return secrets.token_hex(4)
+
+
 def rules_from(settings: Settings) -> Rules:
     """Take the rules' numbers from the settings."""
     return Rules(
@@ -109,6 +116,7 @@ class SessionStore:
 
     def __init__(self, client: redis.Redis, dispatcher: Dispatcher, settings: Settings) -> None:
         self.client = client
+        self.direct = DirectConnections(client)
         self.settings = settings
         self.rules = rules_from(settings)
         self._dispatcher = dispatcher
@@ -123,7 +131,7 @@ class SessionStore:
             StoreUnavailable: The store did not answer.
         """
         with store_errors():
-            reply = scripts.LOAD.run(self.client, [SessionKeys.of(session_id).session])
+            reply = scripts.LOAD.run(self.direct, [SessionKeys.of(session_id).session])
         now, fields = cast("tuple[int, list[bytes]]", reply)
         if not fields:
             raise NotFound(f"There is no session {session_id!r}.", code="unknown_session")
@@ -203,10 +211,18 @@ class SessionStore:
         change = advance(loaded.state, event, loaded.now, self.rules)
         if change is None:
             return loaded.state
-        return change.state if self._commit(loaded, change) else None
+        return (
+            change.state if self._commit(loaded, change, _guard_of(event, loaded.state)) else None
+        )
 
     def claim(
-        self, session_id: str, step_id: str, name: StepName, call_id: str | None, owner: str
+        self,
+        session_id: str,
+        step_id: str,
+        name: StepName,
+        call_id: str | None,
+        owner: str,
+        claim_name: str | None = None,
     ) -> Claim | Verdict:
         """Claim a ready step and read what it needs, in one round trip.
 
@@ -215,10 +231,15 @@ class SessionStore:
             step_id: The step.
             name: Its kind, as the message says.
             call_id: Its call, as the message says.
-            owner: This worker's name, without spaces.
+            owner: This worker's name, without spaces and ``#``.
+            claim_name: From `new_claim_name`: a claim of that name which was made, but whose answer was
+                lost, is given again.
 
         Returns:
             The claim, or why there is none.
+
+        Raises:
+            StoreUnavailable: The store did not answer; it is unknown whether the step was claimed.
         """
         keys = SessionKeys.of(session_id)
         started = LiveEvent(
@@ -226,7 +247,7 @@ class SessionStore:
         )
         with store_errors():
             reply = scripts.CLAIM.run(
-                self.client,
+                self.direct,
                 [keys.session, keys.partition.wake, keys.calls, keys.log, keys.events],
                 [
                     session_id,
@@ -238,6 +259,7 @@ class SessionStore:
                     started.encode(),
                     self.settings.events_max,
                     self.settings.events_ttl_seconds,
+                    claim_name or new_claim_name(),
                 ],
             )
         parts = cast("list[object]", reply)
@@ -246,7 +268,9 @@ class SessionStore:
             return Verdict(verdict)
         return _claimed(step_id, parts)
 
-    def _commit(self, loaded: Loaded | None, change: Change) -> bool:
+    def _commit(
+        self, loaded: Loaded | None, change: Change, guard: tuple[str, str] = ("", "")
+    ) -> bool:
         state = change.state
         before = loaded.state if loaded else None
         with store_errors():
@@ -258,7 +282,7 @@ class SessionStore:
                 writes.add("LPUSH", key, message)
             version = loaded.version if loaded else ""
             done = scripts.COMMIT.run(
-                self.client, writes.keys, [version, "", "", *writes.arguments]
+                self.direct, writes.keys, [version, *guard, *writes.arguments]
             )
         if done != 1:
             return False
@@ -273,7 +297,7 @@ class SessionStore:
         keys = SessionKeys.of(session_id)
         with store_errors():
             reply = scripts.RENEW.run(
-                self.client,
+                self.direct,
                 [keys.session, keys.partition.wake],
                 [session_id, step_field(step_id), token, self.rules.lease_ms],
             )
@@ -284,7 +308,7 @@ class SessionStore:
         # One call for all: on a cluster, partitions of different slots need one each.
         with store_errors():
             reply = scripts.TAKE_DUE.run(
-                self.client,
+                self.direct,
                 [PartitionKeys(number).wake for number in partitions],
                 [limit, _LOOK_MS],
             )
@@ -302,7 +326,7 @@ class SessionStore:
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
         with store_errors():
             scripts.COMMIT.run(
-                self.client, writes.keys, [loaded.version, "", "", *writes.arguments]
+                self.direct, writes.keys, [loaded.version, "", "", *writes.arguments]
             )
 
     # --- live events
@@ -335,6 +359,18 @@ class SessionStore:
 
 _LOOK_MS = 2_000
 """How long a session taken from the wake index is left to its taker."""
+
+
+def _guard_of(event: Input, state: SessionState) -> tuple[str, str]:
+    """Return the claim that a report rests on, for the commit to check once more (see `advance`).
+
+    The version alone would do, unless the store lost its last second and counted it anew.
+    """
+    if isinstance(event, StepReport):
+        step = state.step(event.step_id)
+        if step is not None and step.timing.token == event.token:
+            return step_field(step.id), str(event.token)
+    return "", ""
 
 
 def loaded_from(now: int, fields: Sequence[bytes]) -> Loaded:

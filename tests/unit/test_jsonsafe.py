@@ -176,7 +176,7 @@ def _surrogate(character: str) -> bool:
         (deque([1]), "deque([1])"),
         (ValueError("bad"), "bad"),
     ],
-    ids=lambda value: f"{type(value).__name__} {value!r}"[:40],
+    ids=lambda value: type(value).__name__,  # not their repr: it differs between processes
 )
 def test_each_kind_of_value_has_its_documented_form(value: object, converted: object) -> None:
     assert strict(value) == converted
