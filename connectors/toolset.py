@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +24,7 @@ from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.messages import CallReference
 from celeriac.sessions.model import ModelCall
 from celeriac.sessions.tools import (
+    TOOL_NAME_PATTERN,
     FunctionTool,
     InvalidArguments,
     ToolContext,
@@ -74,15 +77,16 @@ class Toolset:
         Returns:
             The call to open; `refused` says why it cannot run.
         """
+        provider_id = call.provider_id
         reference = CallReference(
             id=new_call_id(),
-            tool=call.name,
+            tool=_sendable_name(call.name),
             arguments=clean_text(call.arguments),
-            provider_id=call.provider_id,
+            provider_id=None if provider_id is None else clean_text(provider_id),
         )
         request = CallRequest(
             id=reference.id,
-            tool=call.name,
+            tool=reference.tool,
             arguments=_parsed_or_text(call.arguments),
             effect=ToolEffect.READ,
             turn_id=turn_id,
@@ -91,7 +95,7 @@ class Toolset:
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            why = f"there is no tool {call.name!r}; the tools are: {known}"
+            why = f"there is no tool {clean_text(call.name)[:100]!r}; the tools are: {known}"
             return PlannedCall(reference=reference, request=request, refused=why)
         request = request.model_copy(
             update={
@@ -129,17 +133,31 @@ def _planned(
     )
 
 
+def _sendable_name(name: str) -> str:
+    """Return a tool's name as every provider takes it back; a model may invent any."""
+    if TOOL_NAME_PATTERN.fullmatch(name) is not None:
+        return name
+    return "_" + re.sub(r"[^A-Za-z0-9_-]", "_", name)[:63]
+
+
 def _no_constants(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constants)
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:20]} is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constants, parse_float=_finite)
 
 
 def _parse(raw: str) -> dict[str, JsonValue]:
     try:
         value = _DECODER.decode(raw.strip() or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArguments(f"invalid arguments: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise InvalidArguments("invalid arguments: they must be a JSON object")
@@ -206,5 +224,6 @@ def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:
 def _validate(validator: Validator, arguments: Mapping[str, JsonValue]) -> None:
     errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(error.path))
     if errors:
-        parts = [f"{error.json_path}: {error.message}" for error in errors[:5]]
+        # A message quotes the value, however long it is.
+        parts = [f"{error.json_path}: {error.message}"[:200] for error in errors[:5]]
         raise InvalidArguments("invalid arguments: " + "; ".join(parts))

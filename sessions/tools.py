@@ -301,7 +301,7 @@ def _parameters_of(
             raise DefinitionError(f"{label}: parameter {parameter.name!r} needs a type")
         else:
             # The name is an alias, as pydantic's own fields may not be called `_x`, `json`, `copy`, …
-            named = typing.Annotated[hint, Field(alias=parameter.name)]
+            named = typing.Annotated[hint, Field(alias=parameter.name)]  # type: ignore[valid-type]
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[f"p{len(fields)}"] = (named, default)
     model = typing.cast(
