@@ -81,7 +81,7 @@ def load_worker_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
 
 def name_worker(name: str) -> None:
     """Set this worker's name, as claims and pages show it."""
-    _Process.worker = name.replace(" ", "_")
+    _Process.worker = name.replace(" ", "_").replace("#", "_")
 
 
 def runtime() -> Runtime:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from celeriac.sessions.errors import NotFound, StoreUnavailable
-from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded, WokenUp
+from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
 from celeriac.sessions.state import StepName
-from celeriac.sessions.store.sessions import Claim, Loaded, Verdict
+from celeriac.sessions.store.sessions import Claim, Loaded, Verdict, new_claim_name
 from celeriac.tasks.runtime import Runtime, runtime
 
 __all__ = ["error_text", "run_step"]
@@ -36,14 +36,11 @@ def run_step(
         work: Does the outside work and says what came of it.
     """
     here = runtime()
-    try:
-        claim = here.store.claim(session_id, step_id, name, call_id, here.owner)
-    except StoreUnavailable as error:
-        # The message is gone, but the wake index still knows the step.
-        _log.warning("Step %s of %s was not claimed: %s", step_id, session_id, error)
-        return
+    claim = claim_until_answered(here, name, session_id, step_id, call_id)
     if isinstance(claim, Verdict):
-        _not_claimed(here, session_id, step_id, claim)
+        # An expired claim is left to the wake loop: it knows whether the store was away, when every
+        # lease looks expired and its worker may well be alive.
+        _log.debug("Step %s of %s is not to be run: %s", step_id, session_id, claim.reason)
         return
     started = time.perf_counter()
     with here.leases.hold(claim):
@@ -69,10 +66,34 @@ def _in_words(outcome: Input) -> str:
             return type(outcome).__name__
 
 
-def _not_claimed(here: Runtime, session_id: str, step_id: str, verdict: Verdict) -> None:
-    _log.debug("Step %s of %s is not to be run: %s", step_id, session_id, verdict.reason)
-    if verdict.reason == "expired":
-        here.store.apply(session_id, WokenUp())
+def claim_until_answered(
+    here: Runtime, name: StepName, session_id: str, step_id: str, call_id: str | None
+) -> Claim | Verdict:
+    """Claim a step; while the store is away it is tried again.
+
+    A claim without an answer may have been made: a store that was frozen does it when it goes on. If nobody
+    knew of it, its lease would run out and a single-attempt write that never began would count as unknown.
+    """
+    claim_name = new_claim_name()
+    waits = _pauses()
+    while True:
+        try:
+            return here.store.claim(
+                session_id, step_id, name, call_id, here.owner, claim_name=claim_name
+            )
+        except StoreUnavailable as error:
+            _log.warning("The claim of step %s of %s waits: %s", step_id, session_id, error)
+            next(waits)
+
+
+def _pauses() -> Iterator[None]:
+    """Wait at each step, longer each time."""
+    pause = threading.Event()
+    wait = 0.05
+    while True:
+        pause.wait(wait)
+        wait = min(wait * 2, 1.0)
+        yield
 
 
 def _run(here: Runtime, claim: Claim, work: Work) -> Input:
@@ -90,16 +111,14 @@ def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
     which changes nothing.
     """
     session_id = claim.loaded.state.session_id
-    pause = threading.Event()
-    wait = 0.05
+    waits = _pauses()
     loaded: Loaded | None = claim.loaded
     while True:
         try:
             here.store.apply(session_id, outcome, loaded)
         except StoreUnavailable as error:
             _log.warning("Outcome of step %s of %s waits: %s", claim.step.id, session_id, error)
-            pause.wait(wait)
-            wait = min(wait * 2, 2.0)
+            next(waits)
             loaded = None
         except NotFound:
             _log.warning("Session %s is gone; the outcome of its step is dropped.", session_id)

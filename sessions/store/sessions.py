@@ -222,6 +222,7 @@ class SessionStore:
         name: StepName,
         call_id: str | None,
         owner: str,
+        *,
         claim_name: str | None = None,
     ) -> Claim | Verdict:
         """Claim a ready step and read what it needs, in one round trip.
