@@ -35,6 +35,8 @@ __all__ = ["WakeLoop", "WakeLoopStep", "install"]
 _log = logging.getLogger(__name__)
 
 _ANNOUNCE_SECONDS = 5.0
+_LONGEST_WAIT = 1.3
+"""Workers look at different times: up to a third earlier or later than the interval says."""
 
 
 class WakeLoop:
@@ -53,18 +55,18 @@ class WakeLoop:
         self._worker = worker
         self._concurrency = concurrency
         self._interval = here.settings.wake_interval_seconds
-        self._outage_after = here.settings.lease_seconds / 2
+        self._outage_after = self._interval * _LONGEST_WAIT + here.settings.lease_seconds / 2
         self._stop = threading.Event()
         self._partitions = list(range(PARTITIONS))
         self._lists = SessionLists(
             here.store, SessionReader(here.store, here.settings), here.settings
         )
         self._announced_at = -_ANNOUNCE_SECONDS
-        self._looked_at = time.monotonic()
+        self._ended_at = time.monotonic()
 
     def run(self) -> None:
         """Look at the index at every interval; an outage of the store is waited out."""
-        while not self._stop.wait(self._interval * random.uniform(0.7, 1.3)):  # noqa: S311
+        while not self._stop.wait(self._interval * random.uniform(0.7, _LONGEST_WAIT)):  # noqa: S311
             try:
                 self.look()
                 self._announce()
@@ -82,13 +84,14 @@ class WakeLoop:
         """Move on every session that is due; return how many there were."""
         random.shuffle(self._partitions)
         due = self._here.store.take_due(self._partitions)
-        now = time.monotonic()
-        after_outage = now - self._looked_at > self._outage_after
-        self._looked_at = now
+        # Time that the last look took for its own work says nothing of the store. A look that failed
+        # half-way has not ended, so the next one counts as the first after the outage.
+        after_outage = time.monotonic() - self._ended_at > self._outage_after
         if due:
             event = WokenUp(backlogged=self._backlogged(), after_outage=after_outage)
             for session_id in due:
                 self._wake(session_id, event)
+        self._ended_at = time.monotonic()
         return len(due)
 
     def _wake(self, session_id: str, event: WokenUp) -> None:
@@ -120,7 +123,8 @@ class WakeLoop:
         if now - self._announced_at < _ANNOUNCE_SECONDS:
             return
         self._announced_at = now
-        seconds, micros = self._here.store.client.time()
+        with store_errors():
+            seconds, micros = self._here.store.client.time()
         at = seconds * 1000 + micros // 1000
         worker = WorkerInfo(
             name=self._worker,
