@@ -36,6 +36,15 @@ def tool_attempt(here: Runtime, claim: Claim) -> Input:
     Returns:
         What came of it.
     """
+    try:
+        ready = _prepare(here, claim)
+    except Exception as error:  # noqa: BLE001 - e.g. tools that cannot be listed: nothing was entered
+        return _not_entered(claim, error_text(error), retryable=True)
+    return ready if isinstance(ready, Input) else _enter(here, claim, *ready)
+
+
+def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValue]] | Input:
+    """Find the tool and check that it is what was shown; an input when it is not to be entered."""
     request = claim.request
     if request is None or not isinstance(request.arguments, dict):
         return _not_entered(claim, "its stored request cannot be read")
@@ -48,7 +57,11 @@ def tool_attempt(here: Runtime, claim: Claim) -> Input:
     changed = _changed_since_approval(claim, request, tool)
     if changed is not None:
         return changed
-    return _enter(here, claim, tool, request.arguments)
+    try:
+        tool.validate(request.arguments)
+    except InvalidArguments as error:
+        return _not_entered(claim, str(error))
+    return tool, request.arguments
 
 
 def _not_entered(claim: Claim, why: str, *, retryable: bool = False) -> StepFailed:
@@ -71,10 +84,6 @@ def _changed_since_approval(
 def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]) -> Input:
     step, token = claim.step, claim.token
     call_id = step.call_id or ""
-    try:
-        tool.validate(arguments)
-    except InvalidArguments as error:
-        return _not_entered(claim, str(error))
     try:
         value = _invoke(here, tool, arguments, _context(here, claim, tool))
     except ToolFailed as error:
