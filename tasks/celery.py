@@ -12,7 +12,7 @@ from kombu import Exchange, Queue
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.tasks import transport
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
-from celeriac.tasks.urls import broker_is_store, broker_url_for
+from celeriac.tasks.urls import broker_url_for
 
 __all__ = ["app", "make_app", "queue_named"]
 
@@ -71,10 +71,11 @@ def make_app(settings: Settings) -> Celery:
     )
     if settings.broker_url is not None:
         celery.conf.update(broker_url=settings.broker_url)
-    if broker_is_store(settings):
+    if settings.broker_url is None or settings.broker_url.startswith("redis"):
         options = {
             # The unacked bookkeeping costs eight commands a step, can hang a worker after an outage,
-            # and saves nothing that the wake index does not find.
+            # and saves nothing that the wake index does not find. Without it there is no visibility
+            # timeout either, after which a step that still runs would be delivered again.
             "ack_emulation": False,
             "socket_timeout": 10,
             "socket_connect_timeout": 3,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import CeleriacError
@@ -60,7 +59,7 @@ class CeleryDispatcher:
                     queue=queue_of(step),
                     ignore_result=True,
                 )
-            except (OperationalError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - it is stored; whatever the broker says changes nothing
                 _log.warning(
                     "The broker did not take step %s of %s; it will be sent again: %s",
                     step.id,
