@@ -59,10 +59,8 @@ def _load(place: str) -> object:
     sys.path[:0] = [path for path in [str(Path.cwd())] if path not in sys.path]
     try:
         module = importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"CELERIAC_AGENTS: {place!r} cannot be imported: {error}"
-        ) from error
+    except Exception as error:
+        raise _unusable(place, error) from error
     if not attribute:
         return module
     try:
@@ -85,8 +83,18 @@ def _load_file(path: Path) -> ModuleType:
         raise ConfigurationError(f"CELERIAC_AGENTS: {str(path)!r} is no Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _unusable(str(path), error) from error
     return module
+
+
+def _unusable(place: str, error: Exception) -> ConfigurationError:
+    """Whatever the author's code raises, the setting that led there is named."""
+    told = str(error) if isinstance(error, ConfigurationError | ImportError) else repr(error)
+    return ConfigurationError(f"CELERIAC_AGENTS: {place!r} cannot be imported: {told}")
 
 
 def _agents_in(place: str, found: object) -> Iterator[tuple[str, AgentDefinition]]:

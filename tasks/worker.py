@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable
 
@@ -47,7 +48,13 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
     except CeleriacError as error:
+        if error.__cause__ is not None:
+            # The author of the agents wants to see where in their code it was.
+            traceback.print_exception(error.__cause__)
         sys.exit(f"celeriac: the worker cannot start: {error}")
+    except Exception as error:  # noqa: BLE001 - Celery would log it and start a worker that cannot work
+        traceback.print_exception(error)
+        sys.exit(f"celeriac: the worker cannot start: {type(error).__name__}: {error}")
 
 
 def _set_log_level(**_: object) -> None:
@@ -75,5 +82,12 @@ def _consume(app: Celery, queues: set[str | None]) -> None:
 def _ready(sender: object, **_: object) -> None:
     app: Celery = sender.app  # type: ignore[attr-defined]
     here = runtime()
-    CeleryDispatcher(app, here.settings).self_test()
+    try:
+        CeleryDispatcher(app, here.settings).self_test()
+    except CeleriacError as error:
+        # Celery logs what its signal handlers raise and goes on; this worker must not.
+        sys.stderr.write(f"celeriac: the worker cannot start: {error}\n")
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - an outage just now says nothing about the envelope
+        _log.warning("The form of Celery's messages could not be checked now: %s", error)
     _log.info("Worker %s is ready with agents %s", here.owner, ", ".join(here.agents))
