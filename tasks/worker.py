@@ -6,16 +6,18 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from celery import Celery
 from celery.exceptions import SecurityWarning
 from celery.signals import after_setup_logger, celeryd_init, worker_ready
+from kombu.utils.url import maybe_sanitize_url
 
 from celeriac.connectors.models import ModelClients
 from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.errors import CeleriacError, ConfigurationError
 from celeriac.sessions.settings import Settings, load_settings
+from celeriac.sessions.store.connection import connect
 from celeriac.tasks import wake
 from celeriac.tasks.celery import queue_named
 from celeriac.tasks.dispatch import CeleryDispatcher
@@ -44,17 +46,24 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         settings = load_settings()
         name_worker(sender)
         _find_broker(app, settings)
-        agents = load_worker_agents(settings)
+        agents = _load_agents(settings)
         ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
     except CeleriacError as error:
-        if error.__cause__ is not None:
-            # The author of the agents wants to see where in their code it was.
-            traceback.print_exception(error.__cause__)
         sys.exit(f"celeriac: the worker cannot start: {error}")
     except Exception as error:  # noqa: BLE001 - Celery would log it and start a worker that cannot work
         traceback.print_exception(error)
         sys.exit(f"celeriac: the worker cannot start: {type(error).__name__}: {error}")
+
+
+def _load_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
+    try:
+        return load_worker_agents(settings)
+    except ConfigurationError as error:
+        if error.__cause__ is not None:
+            # Their author wants to see where in their code it was.
+            traceback.print_exception(error.__cause__)
+        raise
 
 
 def _set_log_level(**_: object) -> None:
@@ -68,8 +77,19 @@ def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> se
 
 
 def _find_broker(app: Celery, settings: Settings) -> None:
-    if settings.redis_url is None and settings.broker_url is None:
-        app.conf.update(broker_url=broker_url_for(store_url(settings)))
+    store = store_url(settings)
+    # Neither connects: a store or broker that is away just now is waited for.
+    connect(store).close()
+    if settings.broker_url is None:
+        app.conf.update(broker_url=broker_url_for(store))
+        return
+    try:
+        app.connection_for_read().transport  # noqa: B018 - made here, to see that it can be
+    except (KeyError, ImportError) as error:
+        address = maybe_sanitize_url(settings.broker_url)
+        raise ConfigurationError(
+            f"CELERIAC_BROKER_URL {address!r} cannot be used: {error.args[0]}"
+        ) from None
 
 
 def _consume(app: Celery, queues: set[str | None]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import redis
 
+from celeriac.sessions.store import scripts
+from celeriac.sessions.store.connection import DirectConnections
 from celeriac.sessions.store.keys import SessionKeys, step_field
 from celeriac.sessions.store.sessions import Claim, SessionStore, Verdict, new_claim_name
 from tests.store.driving import claim, new_session
@@ -55,19 +59,18 @@ def test_no_second_claim_is_made_when_redis_py_sends_the_command_again(
     session_store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = new_session(session_store)
-    client = session_store.client
-    execute = client.execute_command
-    sent: list[object] = []
+    run = scripts.CLAIM.run
 
-    def twice(*command: object, **options: object) -> object:
-        sent.append(execute(*command, **options))  # type: ignore[no-untyped-call]
-        return execute(*command, **options)  # type: ignore[no-untyped-call]
+    def twice(
+        client: DirectConnections, keys: Sequence[str], arguments: Sequence[scripts.Argument] = ()
+    ) -> object:
+        run(client, keys, arguments)
+        return run(client, keys, arguments)
 
-    session_store.load(sid)
-    monkeypatch.setattr(client, "execute_command", twice)
+    monkeypatch.setattr(scripts.CLAIM, "run", twice)
     claimed = claim(session_store, sid)
-    assert len(sent) >= 1
-    assert claimed.token != 0
+    (step,) = session_store.load(sid).state.steps
+    assert step.timing.token == claimed.token
 
 
 def _end_lease(client: redis.Redis, sid: str, step_id: str) -> None:

@@ -252,7 +252,7 @@ class Cluster:
         due = max(int(text.split()[1]) for name, text in fields.items() if name[:2] == b"c:")
 
         def over() -> bool:
-            seconds, micros = cast("tuple[int, int]", self.redis.time())
+            seconds, micros = self.redis.time()
             return seconds * 1000 + micros // 1000 > due
 
         wait_until(over, "a lease is over", timeout_seconds=PATIENCE)
