@@ -30,6 +30,8 @@ import binascii
 from dataclasses import dataclass
 from functools import lru_cache
 
+from celeriac.sessions.errors import NotFound
+from celeriac.sessions.ids import is_session_id
 from celeriac.sessions.state import SessionStatus
 
 __all__ = [
@@ -107,7 +109,13 @@ class SessionKeys:
     @staticmethod
     @lru_cache(maxsize=4096)
     def of(session_id: str) -> SessionKeys:
-        """Return the keys of a session."""
+        """Return the keys of a session.
+
+        Raises:
+            NotFound: That can be no session's id; it might name another key, or another partition's.
+        """
+        if not is_session_id(session_id):
+            raise NotFound(f"There is no session {session_id[:64]!r}.", code="unknown_session")
         partition = PartitionKeys(partition_of(session_id))
         session = f"{PREFIX}{{{partition.number}}}:s:{session_id}"
         return SessionKeys(
