@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import threading
 from functools import lru_cache
 from typing import Final, cast
 
@@ -52,6 +53,11 @@ class Envelope:
         return text.replace(_CALL, call_id or "-").encode()
 
 
+# A broker in memory is one for the whole process: threads that send their first step at the same moment
+# would take each other's message.
+_one_at_a_time = threading.Lock()
+
+
 @lru_cache(maxsize=1)
 def _memory_broker() -> Connection:
     return Connection("memory://localhost/")
@@ -59,7 +65,7 @@ def _memory_broker() -> Connection:
 
 def _capture(app: Celery, task: str, queue: str) -> dict[str, object]:
     """Send the task to a broker in memory and take the message from its queue."""
-    with _memory_broker().clone() as connection:
+    with _one_at_a_time, _memory_broker().clone() as connection:
         channel = connection.channel()
         app.send_task(
             task,
