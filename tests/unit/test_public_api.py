@@ -1,0 +1,53 @@
+"""What an agent's author imports, and what importing it must not load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import celeriac
+
+# Modules that are slow to import or bring what a part must not have.
+HEAVY = ("litellm", "mcp", "openai")
+
+
+def test_every_public_name_resolves_and_no_other_does() -> None:
+    for name in celeriac.__all__:
+        assert getattr(celeriac, name) is not None
+    assert sorted(celeriac.__all__) == dir(celeriac)
+    assert set(celeriac._HOME_OF) == set(celeriac.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Agent'"):
+        celeriac.Agent  # noqa: B018
+
+
+def test_public_names_are_sorted_and_unique() -> None:
+    names = list(celeriac.__all__)
+    assert names == sorted(set(names))
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for name in celeriac.__all__:
+        assert (getattr(celeriac, name).__doc__ or "").strip(), f"{name} has no docstring"
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after importing these."""
+    code = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_web_and_the_command_line_load_no_model_client() -> None:
+    loaded = loaded_by("celeriac.web", "celeriac.tasks.cli")
+    assert {"celeriac.web", "celeriac.tasks.cli"} <= loaded
+    assert loaded.isdisjoint(HEAVY)
+    assert not any(name.startswith("celeriac.connectors.litellm") for name in loaded)
+
+
+def test_importing_the_package_alone_loads_almost_nothing() -> None:
+    loaded = loaded_by("celeriac")
+    assert loaded.isdisjoint({*HEAVY, "celery", "kombu", "flask", "redis", "pydantic"})
+    assert not any(name.startswith("celeriac.") for name in loaded)
