@@ -37,6 +37,7 @@ _UNAVAILABLE = (
 _UNAVAILABLE_WORDS = (
     "OOM",
     "MISCONF",
+    "BUSY ",
     "LOADING",
     "READONLY",
     "MASTERDOWN",
