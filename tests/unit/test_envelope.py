@@ -57,9 +57,8 @@ def test_a_filled_envelope_decodes_to_its_task_and_arguments(
     nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     body: object = message.payload
     assert body == [[SESSION, "s17", call_id], {}, nothing]
-    assert message.headers["task"] == task
-    assert message.headers["eta"] is None
-    assert message.headers["expires"] is None
+    headers: dict[str, object] = dict(message.headers)
+    assert (headers["task"], headers["eta"], headers["expires"]) == (task, None, None)
     assert message.content_type == "application/json"
     assert message.delivery_info["routing_key"] == queue
 
