@@ -146,7 +146,9 @@ def store_errors() -> Iterator[None]:
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"The session store does not answer: {error}") from error
     except ResponseError as error:
-        if str(error).startswith(_UNAVAILABLE_WORDS) or "OOM" in str(error):
+        # redis-py puts words of its own before an error in a pipeline.
+        said = str(error).rpartition(" of pipeline caused error: ")[2]
+        if said.startswith(_UNAVAILABLE_WORDS):
             raise StoreUnavailable(f"The session store refuses writes: {error}") from error
         raise
     except RedisError as error:
