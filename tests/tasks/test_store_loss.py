@@ -103,7 +103,7 @@ def told_of_the_outage(cluster: Cluster) -> None:
         before = worker.output().count("waits for the store")
         wait_until(
             lambda worker=worker, before=before: (  # type: ignore[misc]
-                worker.output().count("waits for the store") > before + 2
+                worker.output().count("waits for the store") > before
             ),
             f"{worker.hostname} has noticed",
             timeout_seconds=PATIENCE,
