@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -187,7 +189,7 @@ def test_a_model_reply_that_comes_late_is_dropped(pair: Cluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> object:
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that sends nothing again within any test: what is lost stays lost."""
     env = {"CELERIAC_RESEND_SECONDS": "300", "CELERIAC_WORKER_CONCURRENCY": "2"}
     with Cluster(tmp_path_factory.mktemp("patient"), env=env) as made:
@@ -220,3 +222,24 @@ def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs_and_hands_on_the_r
     for number, session_id in enumerate(behind):
         assert patient.answer(session_id) == f"You said: message {number}"
     second.kill()
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_worker_that_is_asked_to_stop_in_full_flight_loses_no_message(
+    patient: Cluster, pool: str
+) -> None:
+    patient.restore(0)
+    env = {"CELERIAC_WORKER_POOL": pool}
+    first = patient.start_worker(name=pool, env=env)
+    with ThreadPoolExecutor(8) as people:
+        for turn in range(4):
+            numbers = range(turn * 50, turn * 50 + 50)
+            said = [people.submit(patient.say, f"message {number}") for number in numbers]
+            said[10].result()
+            first.signal(signal.SIGTERM)
+            heir = patient.start_worker(name="heir", env=env)
+            assert first.process.wait(PATIENCE) == 0
+            for number, future in zip(numbers, said, strict=True):
+                assert patient.answer(future.result()) == f"You said: message {number}"
+            first = heir
+    first.kill()
