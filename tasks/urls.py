@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import lru_cache
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,8 +14,10 @@ __all__ = ["broker_is_store", "broker_url_for", "store_url"]
 
 @lru_cache(maxsize=1)
 def _embedded(settings: Settings) -> EmbeddedStore:
-    # Kept for the life of the process: the server runs as long as somebody uses it.
-    return EmbeddedStore(settings.data_dir, appendfsync=settings.appendfsync)
+    # Kept for the life of the process; the last process that uses the server stops it.
+    store = EmbeddedStore(settings.data_dir, appendfsync=settings.appendfsync)
+    atexit.register(store.stop)
+    return store
 
 
 def store_url(settings: Settings) -> str:
