@@ -10,10 +10,12 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from pydantic import JsonValue
 
 from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, DecisionVerb, ToolEffect
 from celeriac.sessions.errors import Refused
@@ -32,9 +34,9 @@ from celeriac.sessions.messages import Role
 from celeriac.sessions.state import Step, StepName
 from tests.unit.world import EFFECTS, ONCE, World, planned
 
-ERRORS = st.sampled_from(["it broke", "HTTP 503", "\ufffd", "x" * 300])
-DELAYS = st.sampled_from([None, None, 0, 1, 700, 60_000, 900_001])
-VERBS = st.sampled_from(list(DecisionVerb))
+ERRORS = ["it broke", "HTTP 503", "\ufffd", "x" * 300]
+DELAYS = [None, None, 0, 1, 700, 60_000, 900_001]
+VERBS = list(DecisionVerb)
 
 
 @dataclass
@@ -72,51 +74,74 @@ class Sessions(RuleBasedStateMachine):
         self.accepted: list[str] = []
         self.deleted: set[str] = set()
 
+    @rule(dice=st.randoms(use_true_random=True))
+    def something_happens(self, dice: Random) -> None:
+        """One of all the things that can happen now, the usual ones more often.
+
+        One rule for all of them: of many rules Hypothesis leaves some out of every history, and a history
+        without its usual course goes nowhere.
+        """
+        world = self.world
+        possible = {
+            "work_goes_on": 12,
+            "time_passes": 2,
+            "a_person_sends_a_message": (len(world.state.queue) < 2),
+            "a_person_deletes_a_queued_message": bool(world.state.queue),
+            "a_person_steers": bool(world.state.queue),
+            "a_person_stops_the_turn": (not world.idle),
+            "a_person_decides": bool(self.calls) + 8 * bool(self._asking()),
+            "a_person_reconciles": bool(world.state.unknown),
+            "a_slow_worker_enters_its_tool": bool(self._claims("outside")),
+            "every_worker_is_thought_dead": 5 * bool(self._claims("any")),
+            "a_model_call_ends": bool(self._claims("model")),
+            "a_stopped_model_call_is_aborted": bool(self._claims("model")),
+            "a_tool_ends": 4 * bool(self._claims("entered")),
+            "an_attempt_breaks": 4 * bool(self._claims("any")),
+            "a_worker_gives_a_step_back": bool(self._claims("unused")),
+            "a_worker_finds_the_definition_changed": 8 * bool(self._claims("approved")),
+            "a_report_comes_again": bool(self.reports),
+        }
+        names = [name for name, weight in possible.items() for _ in range(weight)]
+        action: Callable[[Random], None] = getattr(self, dice.choice(names))
+        action(dice)
+
     # --- people
 
-    @precondition(lambda self: len(self.world.state.queue) < 3)
-    @rule()
-    def a_person_sends_a_message(self) -> None:
+    def a_person_sends_a_message(self, dice: Random) -> None:
         message_id = f"m{len(self.accepted)}"
         self.world.send(f"text of {message_id}", message_id)
         self.accepted.append(message_id)
 
-    @precondition(lambda self: self.world.state.queue)
-    @rule(data=st.data())
-    def a_person_deletes_a_queued_message(self, data: st.DataObject) -> None:
-        item = data.draw(st.sampled_from(self.world.state.queue))
+    def a_person_deletes_a_queued_message(self, dice: Random) -> None:
+        item = dice.choice(self.world.state.queue)
         assert self.world.apply(QueuedMessageDeleted(item.id))
         self.deleted.add(item.id)
 
-    @precondition(lambda self: self.world.state.queue)
-    @rule(data=st.data())
-    def a_person_steers(self, data: st.DataObject) -> None:
+    def a_person_steers(self, dice: Random) -> None:
         ids = [item.id for item in self.world.state.queue]
-        self.world.steer(*data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=4)))
+        self.world.steer(*dice.choices(ids, k=2))
 
-    @precondition(lambda self: not self.world.idle)
-    @rule()
-    def a_person_stops_the_turn(self) -> None:
-        self.world.cancel()
+    def a_person_stops_the_turn(self, dice: Random) -> None:
+        if dice.random() < 0.4:
+            self.world.cancel()
 
-    @precondition(lambda self: self.calls)
-    @rule(data=st.data(), verb=VERBS, stale=st.booleans())
-    def a_person_decides(self, data: st.DataObject, verb: DecisionVerb, stale: bool) -> None:
-        """Any call, asked or not, with what is shown now or with what was shown once."""
-        call_id = data.draw(st.sampled_from(sorted(self.calls)))
-        open_call = self.world.state.call(call_id)
-        digest = f"digest of {call_id}" if stale or open_call is None else open_call.digest
-        waits = open_call is not None and open_call.status is CallStatus.AWAITING_APPROVAL
+    def _asking(self) -> list[str]:
+        calls = self.world.state.turn.calls if self.world.state.turn else ()
+        return [call.id for call in calls if call.status is CallStatus.AWAITING_APPROVAL]
+
+    def a_person_decides(self, dice: Random) -> None:
+        """Mostly a call that asks; or any other, or with a digest of what was shown once."""
+        asking = self._asking() if dice.choice([True, True, True, False]) else []
+        call_id = dice.choice(asking or sorted(self.calls))
+        verb = dice.choice(VERBS)
+        call = self.world.state.call(call_id)
+        stale = call is None or not asking
+        digest = f"digest of {call_id}" if stale or call is None else call.digest
+        waits = call is not None and call.status is CallStatus.AWAITING_APPROVAL
         changed = self._asked(ApprovalDecided(call_id, verb, "Ann", digest))
         assert not changed or waits
         if changed and verb is DecisionVerb.APPROVE:
             self.calls[call_id].approved = True
-
-    @precondition(lambda self: self.world.state.unknown)
-    @rule(data=st.data(), succeeded=st.booleans())
-    def a_person_reconciles(self, data: st.DataObject, succeeded: bool) -> None:
-        entry = data.draw(st.sampled_from(self.world.state.unknown))
-        assert self.world.reconcile(entry.id, succeeded=succeeded, note="looked it up")
 
     def _asked(self, event: Input) -> bool:
         """A person's request: it is done, or refused with a reason, and then nothing changed."""
@@ -127,16 +152,38 @@ class Sessions(RuleBasedStateMachine):
             assert self.world.state is before
             return False
 
+    def a_person_reconciles(self, dice: Random) -> None:
+        entry = dice.choice(self.world.state.unknown)
+        succeeded = dice.choice([True, False])
+        assert self.world.reconcile(entry.id, succeeded=succeeded, note="looked it up")
+
     # --- workers
 
-    @precondition(lambda self: self._ready())
-    @rule(data=st.data(), enters=st.booleans())
-    def a_worker_claims(self, data: st.DataObject, enters: bool) -> None:
-        step = self.world.claim(data.draw(st.sampled_from(self._ready())))
-        assert step is not None
-        self.claims.append(Claimed(step))
-        if enters and step.call_id is not None:
-            self._enter(self.claims[-1])
+    def work_goes_on(self, dice: Random) -> None:
+        """The usual course of things, so that histories get far enough for what is rare."""
+        mine = [one for one in self.claims if self.world.step_is_open(one.step)]
+        possible: list[Step | Claimed] = [*self._ready(), *mine]
+        if self.world.idle:
+            self.a_person_sends_a_message(dice)
+        elif possible:
+            match dice.choice(possible):
+                case Step() as step:
+                    self._claim(step)
+                case claimed if claimed.step.call_id is None:
+                    self._model_replies(claimed, _response(dice))
+                case claimed if claimed.entered:
+                    self._tool_ends(claimed, succeeded=True)
+                case claimed:
+                    self._enter(claimed)
+
+    def _claim(self, step: Step) -> None:
+        claimed = self.world.claim(step)
+        assert claimed is not None
+        self.claims.append(Claimed(claimed))
+        call = self.calls.get(step.call_id or "")
+        if call is not None:
+            assert not call.refused, "a call that cannot run is to be run"
+            assert call.approved or not call.asks, "a call is to be run without its approval"
 
     def _ready(self) -> list[Step]:
         return [
@@ -151,142 +198,124 @@ class Sessions(RuleBasedStateMachine):
         call = self.calls[claimed.step.call_id or ""]
         claimed.entered = True
         call.entered += 1
-        assert not call.refused, "a call that cannot run reached its tool"
-        assert call.approved or not call.asks, "a call reached its tool without its approval"
         assert call.effect is not ONCE or call.entered == 1, "a single-attempt tool ran twice"
 
-    @precondition(lambda self: self.claims)
-    @rule(
-        data=st.data(),
-        effects=st.lists(st.sampled_from(EFFECTS), max_size=3),
-        asks=st.booleans(),
-        refused=st.booleans(),
-    )
-    def a_model_call_ends(
-        self, data: st.DataObject, effects: list[ToolEffect], asks: bool, refused: bool
+    def a_slow_worker_enters_its_tool(self, dice: Random) -> None:
+        """Perhaps long after it was thought dead."""
+        self._enter(dice.choice(self._claims("outside")))
+
+    def _claims(self, kind: str) -> list[Claimed]:
+        """Claims ever made and not reported on: workers that were thought dead report too."""
+        fits: Callable[[Claimed], bool] = {
+            "any": lambda _: True,
+            "model": lambda one: one.step.call_id is None,
+            "entered": lambda one: one.entered,
+            "unused": lambda one: not one.entered,
+            "outside": lambda one: one.step.call_id is not None and not one.entered,
+            "approved": lambda one: (
+                not one.entered
+                and one.step.call_id is not None
+                and self.calls[one.step.call_id].approved
+            ),
+        }[kind]
+        return [claimed for claimed in self.claims if fits(claimed)]
+
+    def a_model_call_ends(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("model"))
+        self._model_replies(claimed, _response(dice), refused=dice.choice([True, False]))
+
+    def _model_replies(
+        self, claimed: Claimed, response: list[tuple[ToolEffect, bool]], *, refused: bool = False
     ) -> None:
-        claimed = self._some_claim(data, lambda one: one.step.call_id is None)
-        if claimed is None:
-            return
-        step, token = claimed.step, claimed.step.timing.token
-        first = len(self.calls)
+        step, first = claimed.step, len(self.calls)
         calls = [
             planned(
                 f"call_{first + number}",
                 effect,
-                asks=asks and number != 1,
+                asks=asks,
                 refused="no such tool" if refused and number == 0 else None,
             )
-            for number, effect in enumerate(effects)
+            for number, (effect, asks) in enumerate(response)
         ]
-        if self._report(ModelReplied(step.id, token, "" if calls else "done", calls)):
+        text = "" if calls else "done"
+        if self._report(claimed, ModelReplied(step.id, step.timing.token, text, calls)):
             for call in calls:
                 self.calls[call.request.id] = Call(
                     call.request.effect, call.requires_approval, call.refused is not None
                 )
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), text=st.sampled_from(["", "once upon"]))
-    def a_stopped_model_call_is_aborted(self, data: st.DataObject, text: str) -> None:
-        turn = self.world.state.turn
-        claimed = self._some_claim(data, lambda one: one.step.call_id is None)
-        if claimed is not None and turn is not None and turn.control is not None:
-            self._report(ModelInterrupted(claimed.step.id, claimed.step.timing.token, text))
+    def a_stopped_model_call_is_aborted(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("model"))
+        step, turn = claimed.step, self.world.state.turn
+        if turn is not None and turn.control is not None:
+            text = dice.choice(["", "once upon"])
+            self._report(claimed, ModelInterrupted(step.id, step.timing.token, text))
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), succeeded=st.booleans())
-    def a_tool_ends(self, data: st.DataObject, succeeded: bool) -> None:
-        claimed = self._some_claim(data, lambda one: one.entered)
-        if claimed is None:
-            return
-        step = claimed.step
-        call = self.calls[step.call_id or ""]
+    def a_tool_ends(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("entered"))
+        self._tool_ends(claimed, succeeded=dice.choice([True, False]))
+
+    def _tool_ends(self, claimed: Claimed, *, succeeded: bool) -> None:
+        step, call = claimed.step, self.calls[claimed.step.call_id or ""]
         call.returned |= succeeded
         call.failed_for_certain |= not succeeded
-        self._report(
-            ToolEnded(
-                step.id,
-                step.timing.token,
-                step.call_id or "",
-                succeeded=succeeded,
-                result={"of": step.timing.token} if succeeded else None,
-                error=None if succeeded else "no such order",
-            )
+        result: JsonValue = {"of": step.timing.token} if succeeded else None
+        event = ToolEnded(
+            step.id,
+            step.timing.token,
+            step.call_id or "",
+            succeeded=succeeded,
+            result=result,
+            error=None if succeeded else "no such order",
         )
+        self._report(claimed, event)
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), error=ERRORS, retryable=st.booleans(), delay_ms=DELAYS)
-    def an_attempt_breaks(
-        self, data: st.DataObject, error: str, retryable: bool, delay_ms: int | None
-    ) -> None:
-        claimed = self._some_claim(data, lambda _: True)
-        if claimed is not None:
-            step, entered = claimed.step, claimed.entered
-            token = step.timing.token
-            self._report(StepFailed(step.id, token, error, retryable, entered, delay_ms))
+    def an_attempt_breaks(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("any"))
+        token = claimed.step.timing.token
+        retryable, delay_ms = dice.choice([True, False]), dice.choice(DELAYS)
+        error = dice.choice(ERRORS)
+        event = StepFailed(claimed.step.id, token, error, retryable, claimed.entered, delay_ms)
+        self._report(claimed, event)
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def a_worker_gives_a_step_back(self, data: st.DataObject) -> None:
-        claimed = self._some_claim(data, lambda one: not one.entered)
-        if claimed is not None:
-            self._report(StepReturned(claimed.step.id, claimed.step.timing.token))
+    def a_worker_gives_a_step_back(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("unused"))
+        self._report(claimed, StepReturned(claimed.step.id, claimed.step.timing.token))
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def a_worker_finds_the_definition_changed(self, data: st.DataObject) -> None:
-        def approved(one: Claimed) -> bool:
-            return not one.entered and self.calls[one.step.call_id or ""].approved
-
-        claimed = self._some_claim(data, lambda one: one.step.call_id is not None and approved(one))
-        if claimed is None:
-            return
-        step = claimed.step
-        digest = f"digest {len(self.reports)}"
-        if self._report(ToolChanged(step.id, step.timing.token, digest, "its text changed")):
+    def a_worker_finds_the_definition_changed(self, dice: Random) -> None:
+        claimed = dice.choice(self._claims("approved"))
+        step, digest = claimed.step, f"digest {len(self.reports)}"
+        event = ToolChanged(step.id, step.timing.token, digest, "its text changed")
+        if self._report(claimed, event):
             self.calls[step.call_id or ""].approved = False
 
-    def _some_claim(self, data: st.DataObject, fits: Callable[[Claimed], bool]) -> Claimed | None:
-        """Any claim ever made, lost or not: workers that were thought dead report too."""
-        fitting = [claimed for claimed in self.claims if fits(claimed)]
-        return data.draw(st.sampled_from(fitting)) if fitting else None
-
-    def _report(self, event: Input) -> bool:
+    def _report(self, claimed: Claimed, event: Input) -> bool:
         """A worker's report is never refused: it counts, or it comes too late and changes nothing."""
+        self.claims.remove(claimed)
         self.reports.append(event)
-        claimed = next(one for one in self.claims if one.step.timing.token == _token_of(event))
-        if not isinstance(event, ToolEnded):
-            # A worker reports once; only a result may come again, after a commit without an answer.
-            self.claims.remove(claimed)
         return self.world.apply(event)
 
-    @precondition(lambda self: self.reports)
-    @rule(data=st.data())
-    def a_report_comes_again(self, data: st.DataObject) -> None:
-        event = data.draw(st.sampled_from(self.reports))
-        settled = dict(self.world.outcomes)
+    def a_report_comes_again(self, dice: Random) -> None:
+        """A commit whose answer was lost is repeated."""
+        event = dice.choice(self.reports[-8:])
         before = self.world.state
-        if self.world.apply(event):
-            # Only a result may still be news, to a call that was not settled by it.
-            assert isinstance(event, ToolEnded)
-            old = settled.get(event.call_id)
-            assert old is None or old.status is CallStatus.OUTCOME_UNKNOWN
-        else:
-            assert self.world.state is before
+        assert not self.world.apply(event)
+        assert self.world.state is before
 
     # --- time
 
-    @rule(
-        milliseconds=st.sampled_from([1, 500, 3_000, 8_000, 60_000]),
-        backlogged=st.booleans(),
-        after_outage=st.booleans(),
-    )
-    def time_passes(self, milliseconds: int, backlogged: bool, after_outage: bool) -> None:
-        self.world.pass_time(milliseconds)
+    def every_worker_is_thought_dead(self, dice: Random) -> None:
+        """They were only slow: their claims are lost, and each may still report."""
+        self.world.pass_time(self.world.rules.lease_ms)
+        self.world.wake()
+
+    def time_passes(self, dice: Random) -> None:
+        until_due = max(0, (self.world.state.wake_at or 0) - self.world.now)
+        self.world.pass_time(dice.choice([until_due, 1, 3_000]))
         due = (self.world.state.wake_at or self.world.now + 1) <= self.world.now
-        changed = self.world.wake(
-            backlogged=[None] if backlogged else [], after_outage=after_outage
-        )
+        backlogged = [None] if dice.choice([True, False]) else []
+        after_outage = dice.choice([False, False, True])
+        changed = self.world.wake(backlogged=backlogged, after_outage=after_outage)
         assert changed == due, "a look that is due moves something on, and another does not"
 
     # --- what must always hold
@@ -339,6 +368,13 @@ class Sessions(RuleBasedStateMachine):
             world.wake()
 
 
+def _response(dice: Random) -> list[tuple[ToolEffect, bool]]:
+    """Effect and approval of each call of a response; none is a final answer."""
+    return [
+        (dice.choice(EFFECTS), dice.random() < 0.4) for _ in range(dice.choice([0, 1, 1, 2, 3]))
+    ]
+
+
 def _check_truth(outcome: CallOutcome, call: Call) -> None:
     """Compare an outcome with what really happened; nothing is known for certain but what was reported."""
     untouched = call.entered == 0 or call.effect is ToolEffect.READ
@@ -359,19 +395,13 @@ def _check_truth(outcome: CallOutcome, call: Call) -> None:
     assert not call.refused or outcome.attempts == 0
 
 
-def _token_of(event: Input) -> int:
-    token = getattr(event, "token", None)
-    assert isinstance(token, int)
-    return token
-
-
 # Generous: a busy machine must not make it flicker.
 pytestmark = pytest.mark.timeout(300)
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(
     max_examples=int(os.environ.get("CELERIAC_TEST_HISTORIES", "80")),
-    stateful_step_count=40,
+    stateful_step_count=50,
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
