@@ -60,6 +60,7 @@ def make_app(settings: Settings) -> Celery:
         worker_enable_remote_control=True,
         # Fencing makes a double run harmless; killing a running step would lose its result.
         worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_consumer="celeriac.tasks.consumer:Consumer",
         worker_log_format="%(asctime)s %(levelname)s %(message)s",
         worker_task_log_format="%(asctime)s %(levelname)s %(message)s",
         broker_connection_retry_on_startup=True,
