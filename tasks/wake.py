@@ -55,7 +55,8 @@ class WakeLoop:
         self._worker = worker
         self._concurrency = concurrency
         self._interval = here.settings.wake_interval_seconds
-        self._outage_after = self._interval * _LONGEST_WAIT + here.settings.lease_seconds / 2
+        self._lease = here.settings.lease_seconds
+        self._outage_after = self._interval * _LONGEST_WAIT + self._lease / 2
         self._stop = threading.Event()
         self._partitions = list(range(PARTITIONS))
         self._lists = SessionLists(
@@ -63,6 +64,7 @@ class WakeLoop:
         )
         self._announced_at = -_ANNOUNCE_SECONDS
         self._ended_at = time.monotonic()
+        self._lenient_until = 0.0
 
     def run(self) -> None:
         """Look at the index at every interval; an outage of the store is waited out."""
@@ -86,8 +88,13 @@ class WakeLoop:
         due = self._here.store.take_due(self._partitions)
         # Time that the last look took for its own work says nothing of the store. A look that failed
         # half-way has not ended, so the next one counts as the first after the outage.
-        after_outage = time.monotonic() - self._ended_at > self._outage_after
+        now = time.monotonic()
+        if now - self._ended_at > self._outage_after:
+            # For the length of a lease: a command that nobody waited for any more may have taken the due
+            # sessions before this look. No lease is extended twice in that time.
+            self._lenient_until = now + self._lease
         if due:
+            after_outage = now < self._lenient_until
             event = WokenUp(backlogged=self._backlogged(), after_outage=after_outage)
             for session_id in due:
                 self._wake(session_id, event)
