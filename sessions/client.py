@@ -16,7 +16,7 @@ from celeriac.sessions.inputs import (
     TurnCancelled,
     TurnSteered,
 )
-from celeriac.sessions.jsonsafe import clean_text, to_json_value
+from celeriac.sessions.jsonsafe import bounded_value, clean_text, to_json_value
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import (
     AgentInfo,
@@ -261,13 +261,7 @@ class SessionClient:
             Conflict: Codes ``already_decided``, ``changed``, ``not_awaiting_approval``.
             InvalidRequest: Code ``note_too_long``.
         """
-        if note is not None:
-            note = clean_text(note).strip() or None
-        if note is not None and len(note) > _NOTE_MAX_CHARACTERS:
-            raise InvalidRequest(
-                f"The note has {len(note)} characters; the limit is {_NOTE_MAX_CHARACTERS}.",
-                code="note_too_long",
-            )
+        note = _checked_note(note)
         while True:
             loaded = self._store.load(session_id)
             call = loaded.state.call(call_id)
@@ -306,10 +300,11 @@ class SessionClient:
         Raises:
             NotFound: Code ``unknown_call``.
             Conflict: Code ``not_unknown``.
+            InvalidRequest: Code ``note_too_long``.
         """
         self._reader.call(session_id, call_id)
-        note = clean_text(note)[:_NOTE_MAX_CHARACTERS] if note else None
-        event = CallReconciled(call_id, succeeded, by, to_json_value(result), note)
+        kept = bounded_value(to_json_value(result), self._settings.result_kept_bytes)
+        event = CallReconciled(call_id, succeeded, by, kept, _checked_note(note))
         state, _ = self._store.apply(session_id, event)
         return self._reader.calls(state, [call_id])[0]
 
@@ -374,6 +369,16 @@ class SessionClient:
         with store_errors():
             seconds, _ = self._store.client.time()
         return self._lists.workers(seconds * 1000)
+
+
+def _checked_note(note: str | None) -> str | None:
+    note = clean_text(note).strip() if note else None
+    if note and len(note) > _NOTE_MAX_CHARACTERS:
+        raise InvalidRequest(
+            f"The note has {len(note)} characters; the limit is {_NOTE_MAX_CHARACTERS}.",
+            code="note_too_long",
+        )
+    return note or None
 
 
 def _sent(state: SessionState, message_id: str) -> SentMessage:

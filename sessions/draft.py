@@ -15,7 +15,15 @@ from celeriac.sessions.calls import CallOutcome, CallRequest, CallStatus
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.snapshot import StepRecord
-from celeriac.sessions.state import OpenCall, SessionState, Step, StepName, StepTiming, Turn
+from celeriac.sessions.state import (
+    NEVER_SENT,
+    OpenCall,
+    SessionState,
+    Step,
+    StepName,
+    StepTiming,
+    Turn,
+)
 
 __all__ = ["Change", "Draft", "NewMessage", "Rules", "TextSource"]
 
@@ -137,7 +145,7 @@ class Draft:
         """Open a step: a wait (with the time it ends, if any) or work that is sent to the broker now."""
         number = self.state.steps_made + 1
         if name.waits:
-            timing = StepTiming(not_before=self.now, due=due)
+            timing = StepTiming(not_before=self.now, due=due, sends=NEVER_SENT)
         else:
             timing = StepTiming(not_before=self.now, due=self.now + self.rules.resend_ms, sends=1)
         step = Step(

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
 
-__all__ = ["clean_text", "dump_json", "to_json_value", "truncate_text"]
+__all__ = ["bounded_value", "clean_text", "dump_json", "to_json_value", "truncate_text"]
 
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
 _MAX_DEPTH = 64
@@ -145,3 +145,14 @@ def truncate_text(text: str, limit_bytes: int) -> str:
         return text
     kept = encoded[:limit_bytes].decode(errors="ignore")
     return f"{kept}\n[cut here: {len(encoded):,} bytes in full, {limit_bytes:,} shown]"
+
+
+def bounded_value(value: JsonValue, limit_bytes: int) -> JsonValue:
+    """Keep a value whole if its text or JSON fits, else the beginning of it as text.
+
+    Args:
+        value: A result.
+        limit_bytes: Most bytes of UTF-8 to keep.
+    """
+    text = value if isinstance(value, str) else dump_json(value)
+    return value if len(text.encode()) <= limit_bytes else truncate_text(text, limit_bytes)

@@ -16,6 +16,7 @@ from celeriac.sessions.calls import CallStatus, Decision, ToolEffect
 from celeriac.sessions.messages import Usage
 
 __all__ = [
+    "NEVER_SENT",
     "SCHEMA_VERSION",
     "Control",
     "ControlVerb",
@@ -31,6 +32,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+
+NEVER_SENT = -1
+"""`StepTiming.sends` of a wait: there is no message for it, and no worker can claim it."""
 
 
 class _Part(BaseModel):

@@ -17,7 +17,7 @@ from celeriac.sessions.calls import CallRequest
 from celeriac.sessions.errors import ToolFailed
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.inputs import Input, StepFailed, ToolChanged, ToolEnded
-from celeriac.sessions.jsonsafe import clean_text, dump_json, to_json_value, truncate_text
+from celeriac.sessions.jsonsafe import bounded_value, clean_text, dump_json, to_json_value
 from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult
 from celeriac.tasks.runtime import Runtime
@@ -96,7 +96,7 @@ def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, Js
     if isinstance(value, ToolResult) and value.is_error:
         return ToolEnded(step.id, token, call_id, succeeded=False, error=_error_of(value))
     result = value.value if isinstance(value, ToolResult) else value
-    kept = _bounded(to_json_value(result), here.settings.result_kept_bytes)
+    kept = bounded_value(to_json_value(result), here.settings.result_kept_bytes)
     return ToolEnded(step.id, token, call_id, succeeded=True, result=kept)
 
 
@@ -107,11 +107,6 @@ def _message(error: ToolFailed) -> str:
 def _error_of(result: ToolResult) -> str:
     value = result.value
     return value if isinstance(value, str) and value else dump_json(value)
-
-
-def _bounded(value: JsonValue, limit: int) -> JsonValue:
-    text = value if isinstance(value, str) else dump_json(value)
-    return value if len(text.encode()) <= limit else truncate_text(text, limit)
 
 
 def _context(here: Runtime, claim: Claim, tool: BoundTool) -> ToolContext:

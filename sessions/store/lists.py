@@ -35,6 +35,8 @@ __all__ = ["SessionLists"]
 WORKER_SEEN_MS = 15_000
 """A worker not seen for so long is no longer listed."""
 _FORGET_WORKER_MS = 3_600_000
+_FORGET_AGENT_MS = 24 * 3_600_000
+"""An agent that no worker has announced for a day is no longer offered; its sessions stay."""
 
 _Position = tuple[float, str]
 """Last activity and session id: a place in the list, the greatest first, as the indexes are read."""
@@ -217,18 +219,30 @@ class SessionLists:
         )
 
     def announce(self, worker: WorkerInfo, agents: Sequence[AgentInfo]) -> None:
-        """Tell everybody that a worker is there and which agents it knows; prune long gone workers."""
+        """Tell everybody that a worker is there and which agents it knows; forget what is long gone."""
         with store_errors():
             pipe = self._client.pipeline(transaction=False)
             pipe.hset(WORKERS, worker.name, write_record(worker))
             for agent in agents:
                 pipe.hset(AGENTS, agent.name, write_record(agent))
             pipe.hgetall(WORKERS)
-            raw = cast("dict[bytes, bytes]", pipe.execute()[-1])
-            known = (read_record(WorkerInfo, entry) for entry in raw.values())
-            gone = [one.name for one in known if one.seen_at < worker.seen_at - _FORGET_WORKER_MS]
-            if gone:
-                self._client.hdel(WORKERS, *gone)
+            pipe.hgetall(AGENTS)
+            workers, announced = cast("list[dict[bytes, bytes]]", pipe.execute()[-2:])
+            seen = {
+                one.name: one.seen_at
+                for one in (read_record(WorkerInfo, raw) for raw in workers.values())
+            }
+            told = {
+                one.name: one.announced_at
+                for one in (read_record(AgentInfo, raw) for raw in announced.values())
+            }
+            self._forget(WORKERS, seen, before=worker.seen_at - _FORGET_WORKER_MS)
+            self._forget(AGENTS, told, before=worker.seen_at - _FORGET_AGENT_MS)
+
+    def _forget(self, key: str, times: Mapping[str, int], *, before: int) -> None:
+        gone = [name for name, at in times.items() if at < before]
+        if gone:
+            self._client.hdel(key, *gone)
 
 
 _BATCH = 100

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
 
+SEEN_AT = 1_796_040_000_000
+
 
 def agent(name: str, *models: str) -> AgentInfo:
     return AgentInfo(
@@ -13,7 +15,7 @@ def agent(name: str, *models: str) -> AgentInfo:
         default_model=models[0],
         tools=(ToolInfo(name="look", description="Looks.", effect="read", approval="never"),),
         plan_mode_enabled=False,
-        announced_at=1,
+        announced_at=SEEN_AT,
     )
 
 
@@ -31,4 +33,4 @@ def worker(name: str, seen_at: int) -> WorkerInfo:
 
 
 AGENTS = (agent("desk", "demo", "other"), agent("helper", "demo"))
-WORKER = worker("worker-1", 1_796_040_000_000)
+WORKER = worker("worker-1", SEEN_AT)

@@ -258,3 +258,13 @@ def test_a_refused_claim_changes_nothing(
 
     assert redis_client.hgetall(SessionKeys.of(sid).session) == before
     assert redis_client.xlen(SessionKeys.of(sid).events) == length
+
+
+def test_a_wait_is_not_for_workers(session_store: SessionStore) -> None:
+    """No message names one; if some message ever did, no worker may take it."""
+    sid = new_session(session_store)
+    respond(session_store, sid, planned("pay", approval=True))
+    wait = open_step(session_store, sid, StepName.AWAIT_TOOL_APPROVAL)
+
+    assert try_claim(session_store, sid, wait) == Verdict("gone")
+    assert not open_step(session_store, sid).timing.claimed

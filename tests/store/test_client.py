@@ -20,7 +20,7 @@ from celeriac.sessions.store.keys import SessionKeys
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
-from tests.store.announced import AGENTS, worker
+from tests.store.announced import AGENTS, SEEN_AT, worker
 from tests.store.asking_client import refused, texts
 from tests.store.dispatcher import RecordingDispatcher
 from tests.store.driving import (
@@ -493,3 +493,16 @@ def test_workers_long_gone_are_forgotten(
     lists.announce(worker("here", now), ())
 
     assert b"long-gone" not in redis_client.hkeys("celeriac:workers")
+
+
+def test_an_agent_that_nobody_announces_any_more_is_forgotten(
+    session_client: SessionClient, session_store: SessionStore, settings: Settings
+) -> None:
+    lists = SessionLists(session_store, SessionReader(session_store, settings), settings)
+    day = 24 * 3_600_000
+    lists.announce(worker("one", SEEN_AT + day - 1), ())
+    assert [agent.name for agent in session_client.agents()] == ["desk", "helper"]
+
+    lists.announce(worker("one", SEEN_AT + day + 1), ())
+
+    assert session_client.agents() == ()

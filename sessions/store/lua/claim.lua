@@ -20,6 +20,7 @@ if token ~= '0' and not again then
   if tonumber(due) > now then return {'busy', now} end
   return {'expired', now}
 end
+if sends == '-1' then return {'gone', now} end -- a wait: not for workers
 if tonumber(not_before) > now then return {'early', now} end
 
 if not again then
