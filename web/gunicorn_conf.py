@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Mapping
 from types import FrameType
 from typing import Protocol
 
 from flask import Flask
 
+from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import load_settings
 from celeriac.web.parts import EXTENSION, Parts
 
@@ -52,7 +54,15 @@ class _Worker(Protocol):
 
 
 def post_worker_init(worker: _Worker) -> None:
-    """Let a stopping worker end its event streams; else they hold it for the whole graceful timeout."""
+    """Warm the worker up, and let a stopping one end its event streams.
+
+    Else the first request would wait for Celery to load, and streams hold a stop for the whole graceful timeout.
+    """
+    here = _parts(worker)
+    if here is not None:
+        threading.Thread(
+            target=_warm_up, args=(here,), name="celeriac-warm-up", daemon=True
+        ).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         _close_streams_on(number, worker)
 
@@ -75,8 +85,21 @@ def worker_exit(_server: object, worker: _Worker) -> None:
     _close_streams(worker)
 
 
+def _warm_up(here: Parts) -> None:
+    try:
+        here.client.ping()
+    except CeleriacError as error:
+        logging.getLogger(__name__).warning("The web is up, the session store is not: %s", error)
+
+
 def _close_streams(worker: _Worker) -> None:
-    if isinstance(worker.wsgi, Flask):
-        here = worker.wsgi.extensions[EXTENSION]
-        if isinstance(here, Parts):
-            here.streams.close()
+    here = _parts(worker)
+    if here is not None:
+        here.streams.close()
+
+
+def _parts(worker: _Worker) -> Parts | None:
+    if not isinstance(worker.wsgi, Flask):
+        return None
+    here = worker.wsgi.extensions[EXTENSION]
+    return here if isinstance(here, Parts) else None
