@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pydantic import JsonValue
 
@@ -400,9 +400,5 @@ pytestmark = pytest.mark.timeout(300)
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(
-    max_examples=int(os.environ.get("CELERIAC_TEST_HISTORIES", "80")),
-    stateful_step_count=50,
-    deadline=None,
-    derandomize="CI" in os.environ,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=int(os.environ.get("CELERIAC_TEST_HISTORIES", "60")), stateful_step_count=50
 )

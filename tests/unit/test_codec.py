@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from celeriac.sessions import codec
@@ -56,7 +56,6 @@ def test_timings_are_kept_beside_the_state_and_not_in_it() -> None:
     assert without.steps[0].id == step.id
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.builds(
         StepTiming,

@@ -15,14 +15,13 @@ from typing import NoReturn
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel, TypeAdapter
 
 from celeriac.sessions.calls import CallOutcome, CallStatus
 from celeriac.sessions.codec import read_record, write_record
 from celeriac.sessions.jsonsafe import clean_text, dump_json, to_json_value, truncate_text
 
-MANY = settings(max_examples=150, deadline=None)
 TEXT = st.text(alphabet=st.characters(exclude_categories=()), max_size=40)
 
 
@@ -114,7 +113,6 @@ def test_an_emoji_written_as_two_escapes_becomes_one_character() -> None:
     assert clean_text(json.loads(r'"\ud83d\ude00"')) == "😀"
 
 
-@MANY
 @given(TEXT)
 def test_clean_text_is_encodable_idempotent_and_keeps_everything_else(text: str) -> None:
     cleaned = clean_text(text)
@@ -251,7 +249,6 @@ VALUES = st.recursive(
 )
 
 
-@MANY
 @given(VALUES)
 def test_any_value_becomes_strict_json(value: object) -> None:
     converted = strict(value)
@@ -269,7 +266,6 @@ PLAIN = st.recursive(
 )
 
 
-@MANY
 @given(PLAIN)
 def test_plain_json_is_not_changed_and_any_reader_takes_it(value: object) -> None:
     converted = to_json_value(value)
@@ -297,7 +293,6 @@ def test_text_is_cut_between_characters_and_says_its_full_size(limit: int, kept:
     assert truncate_text("aé😀z", limit) == f"{kept}\n[cut here: 8 bytes in full, {limit} shown]"
 
 
-@MANY
 @given(
     st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60),
     st.integers(min_value=0, max_value=200),
