@@ -182,8 +182,9 @@ def result_text(tool: str, outcome: CallOutcome) -> str:
     if outcome.status is CallStatus.CANCELLED:
         when = "it ran" if outcome.attempts == 0 else "it gave a result"
         return f"This call of {tool} was cancelled before {when}. {outcome.error or ''}".rstrip()
+    why = f" ({outcome.error})" if outcome.error else ""
     return (
-        f"Outcome unknown: {tool} may or may not have taken effect. {outcome.error or ''} "
+        f"Outcome unknown: {tool} may or may not have taken effect{why}. "
         "Do not call it again for the same purpose before the outcome is known; tell the user so."
     )
 

@@ -248,7 +248,7 @@ def test_an_unknown_outcome_is_listed_and_the_model_is_told_the_truth() -> None:
     assert [entry.id for entry in world.state.unknown] == ["call_a"]
     assert world.state.unknown[0].told_model
     text = world.conversation[-1][1]
-    assert text.startswith("Outcome unknown: a_tool may or may not have taken effect.")
+    assert text.startswith("Outcome unknown: a_tool may or may not have taken effect")
     assert "connection reset" in text
     assert world.log[-1].status is CallStatus.OUTCOME_UNKNOWN
 

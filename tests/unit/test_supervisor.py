@@ -316,13 +316,14 @@ class Process:
             f"child = Child(name='web', argv=[sys.executable, '-c', {child!r}])\n"
             f"sys.exit(Supervisor([child], grace_seconds={grace_seconds}).run())\n"
         )
-        self.process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+        # Unbuffered: a line that a buffer holds already is none that `select` sees.
+        self.process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, bufsize=0)
         assert self.process.stdout is not None
         self._stdout = self.process.stdout
 
     def line(self) -> str:
         assert select.select([self._stdout], [], [], 30)[0], "no output"
-        return self._stdout.readline()
+        return self._stdout.readline().decode()
 
     def close(self) -> None:
         self.process.kill()
