@@ -211,6 +211,8 @@ def _tool_changed(draft: Draft, event: ToolChanged) -> bool:
     if step is None or call is None:
         return False
     draft.end_step(step, "returned", note=event.reason)
+    if event.effect is not None:
+        call = call_rules.take_stricter_effect(draft, call, event.effect)
     call_rules.ask_for_approval(draft, call, event.digest, event.reason)
     if draft.turn.control is not None:
         call_rules.cancel_unstarted(draft)

@@ -33,6 +33,7 @@ __all__ = [
     "retry",
     "settle_unknown_later",
     "start_call",
+    "take_stricter_effect",
     "tool_ended",
 ]
 
@@ -111,6 +112,13 @@ def ask_for_approval(draft: Draft, call: OpenCall, digest: str, reason: str | No
         decision=None,
     )
     draft.call_event(call.id, call.tool, CallStatus.AWAITING_APPROVAL)
+
+
+def take_stricter_effect(draft: Draft, call: OpenCall, effect: ToolEffect) -> OpenCall:
+    """A deploy made the tool's effect stricter: the call's next attempts obey that one."""
+    once = effect is ToolEffect.NON_IDEMPOTENT_WRITE
+    attempts = 1 if once else call.max_attempts
+    return draft.update_call(call.id, effect=effect, max_attempts=attempts)
 
 
 def rejected(draft: Draft, call: OpenCall) -> None:

@@ -36,6 +36,11 @@ class ToolEffect(StrEnum):
     IDEMPOTENT_WRITE = "idempotent_write"
     NON_IDEMPOTENT_WRITE = "non_idempotent_write"
 
+    def is_stricter_than(self, other: ToolEffect) -> bool:
+        """Whether less may be done after a crash than with the other effect."""
+        order = list(ToolEffect)
+        return order.index(self) > order.index(other)
+
 
 class CallStatus(StrEnum):
     """Where a call is. The first six are open, the others are settled."""

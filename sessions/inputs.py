@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from celeriac.sessions.calls import CallRequest, DecisionVerb
+from celeriac.sessions.calls import CallRequest, DecisionVerb, ToolEffect
 from celeriac.sessions.messages import CallReference, Usage
 
 __all__ = [
@@ -149,6 +149,8 @@ class ToolChanged:
     token: int
     digest: str
     reason: str
+    effect: ToolEffect | None = None
+    """The stricter effect that it now has; None when its effect holds. A change never loosens one."""
 
 
 @dataclass(frozen=True, slots=True)

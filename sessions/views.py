@@ -53,6 +53,7 @@ def _open_fields(call: OpenCall, step: Step | None) -> dict[str, object]:
     running = step is not None and step.timing.claimed
     return {
         "status": _live_status(call, step),
+        "effect": call.effect,
         "attempts": call.attempts + (1 if running else 0),
         "max_attempts": call.max_attempts,
         "requires_approval": call.requires_approval,

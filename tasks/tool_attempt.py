@@ -17,9 +17,15 @@ from celeriac.sessions.calls import CallRequest
 from celeriac.sessions.errors import ToolFailed
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.inputs import Input, StepFailed, ToolChanged, ToolEnded
-from celeriac.sessions.jsonsafe import bounded_value, clean_text, dump_json, to_json_value
+from celeriac.sessions.jsonsafe import (
+    bounded_value,
+    clean_text,
+    dump_json,
+    to_json_value,
+    truncate_text,
+)
 from celeriac.sessions.store.sessions import Claim
-from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult
+from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult, needs_approval
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import error_text
 
@@ -54,7 +60,7 @@ def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValu
     tool = here.toolset(agent).get(request.tool)
     if tool is None:
         return _not_entered(claim, f"tool removed: the agent has no {request.tool!r} any more")
-    changed = _changed_since_approval(claim, request, tool)
+    changed = _must_ask_again(claim, tool, request)
     if changed is not None:
         return changed
     try:
@@ -68,17 +74,25 @@ def _not_entered(claim: Claim, why: str, *, retryable: bool = False) -> StepFail
     return StepFailed(claim.step.id, claim.token, why, retryable=retryable, entered=False)
 
 
-def _changed_since_approval(
-    claim: Claim, request: CallRequest, tool: BoundTool
-) -> ToolChanged | None:
+def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> ToolChanged | None:
+    """Compare what would run with what was planned and shown; a change never loosens anything."""
     call = claim.loaded.state.call(request.id)
-    if call is None or call.decision is None or not isinstance(request.arguments, dict):
+    if call is None or not isinstance(request.arguments, dict):
         return None
-    digest = approval_digest(tool.definition, request.arguments)
-    if digest == call.decision.digest:
+    definition = tool.definition
+    effect = definition.effect if definition.effect.is_stricter_than(call.effect) else None
+    if call.decision is not None:
+        if approval_digest(definition, request.arguments) == call.decision.digest:
+            return None
+        reason = "The tool's definition changed after it was approved; please look again."
+    elif effect is not None:
+        reason = "The tool's effect became stricter after the call was made; please look."
+    elif needs_approval(definition.approval, request.arguments):
+        reason = "The tool asks for approval since a change that came after the call was made."
+    else:
         return None
-    reason = "The tool's definition changed after it was approved; please look again."
-    return ToolChanged(claim.step.id, claim.token, digest, reason)
+    digest = approval_digest(definition, request.arguments)
+    return ToolChanged(claim.step.id, claim.token, digest, reason, effect)
 
 
 def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]) -> Input:
@@ -94,7 +108,8 @@ def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, Js
     except BaseException as error:  # noqa: BLE001 - a broken attempt, even SystemExit, has an outcome
         return StepFailed(step.id, token, error_text(error))
     if isinstance(value, ToolResult) and value.is_error:
-        return ToolEnded(step.id, token, call_id, succeeded=False, error=_error_of(value))
+        error_shown = _error_of(value, here.settings.result_kept_bytes)
+        return ToolEnded(step.id, token, call_id, succeeded=False, error=error_shown)
     result = value.value if isinstance(value, ToolResult) else value
     kept = bounded_value(to_json_value(result), here.settings.result_kept_bytes)
     return ToolEnded(step.id, token, call_id, succeeded=True, result=kept)
@@ -104,9 +119,10 @@ def _message(error: ToolFailed) -> str:
     return clean_text(str(error)).strip() or "the tool failed without a message"
 
 
-def _error_of(result: ToolResult) -> str:
-    value = result.value
-    return value if isinstance(value, str) and value else dump_json(value)
+def _error_of(result: ToolResult, limit: int) -> str:
+    value = to_json_value(result.value)
+    text = value if isinstance(value, str) else dump_json(value)
+    return truncate_text(text, limit) or "the tool failed without a message"
 
 
 def _context(here: Runtime, claim: Claim, tool: BoundTool) -> ToolContext:

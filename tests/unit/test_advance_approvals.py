@@ -193,6 +193,18 @@ def test_a_call_that_is_asked_again_may_be_rejected() -> None:
     assert "did not run" in world.conversation[-1][1]
 
 
+def test_an_effect_that_became_stricter_holds_for_the_open_call() -> None:
+    """A tool that was a read when it was called is a write that runs once when it runs."""
+    world = asking(READ)
+    world.approve()
+    world.finds_changed(world.start_call(), "second digest", ToolEffect.NON_IDEMPOTENT_WRITE)
+    world.approve()
+    step = world.start_call()
+    assert step.name is StepName.CALL_SINGLE_ATTEMPT_TOOL
+    world.breaks(step)
+    assert world.status() is CallStatus.OUTCOME_UNKNOWN
+
+
 def changed_after_a_lost_attempt(effect: ToolEffect) -> World:
     """A call whose first attempt was lost and whose second found another definition."""
     world = asking(effect)

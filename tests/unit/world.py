@@ -267,8 +267,11 @@ class World:
     def gives_back(self, step: Step) -> bool:
         return self.apply(StepReturned(step.id, step.timing.token))
 
-    def finds_changed(self, step: Step, digest: str = "new digest") -> bool:
-        return self.apply(ToolChanged(step.id, step.timing.token, digest, "its text changed"))
+    def finds_changed(
+        self, step: Step, digest: str = "new digest", effect: ToolEffect | None = None
+    ) -> bool:
+        changed = ToolChanged(step.id, step.timing.token, digest, "its text changed", effect)
+        return self.apply(changed)
 
     def lose_worker(self) -> None:
         """Let the lease of every claim run out, and look."""
