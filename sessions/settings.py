@@ -31,7 +31,8 @@ class Settings(BaseSettings):
     data_dir: Path = Path(".celeriac")
     """Where the embedded store and generated keys live."""
     appendfsync: Literal["always", "everysec"] = "always"
-    """The embedded store's fsync policy; ``everysec`` is faster and may lose 2 s at a power cut."""
+    """The embedded store's fsync policy; ``everysec`` is faster and may lose the last 2 s, at a power cut
+    and also when the store is killed while the disk is busy (it then writes after it has answered)."""
 
     # --- agents and models
     agents: str | None = None

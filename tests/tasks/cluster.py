@@ -136,7 +136,9 @@ class Cluster:
     ) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
-        self.store = EmbeddedStore(root / "data", appendfsync="everysec")
+        # As in production: with everysec a store that is killed while the disk is busy forgets what
+        # it has acknowledged, because it puts the write off until the fsync before it is done.
+        self.store = EmbeddedStore(root / "data", appendfsync="always")
         self.url = self.store.start()
         self._made: list[Running] = []
         self.env = clean_environment(

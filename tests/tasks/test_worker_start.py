@@ -33,7 +33,6 @@ def test_workers_find_the_embedded_store_of_a_directory_by_themselves(
 ) -> None:
     with Cluster(tmp_path / "c") as cluster:
         env = {"CELERIAC_DATA_DIR": str(tmp_path / "c" / "data"), "CELERIAC_WORKER_POOL": pool}
-        env["CELERIAC_APPENDFSYNC"] = "everysec"
         del cluster.env["CELERIAC_REDIS_URL"]
         workers = cluster.start_workers(2, env=env)
         session_ids = [cluster.say("/tool look {}") for _ in range(4)]
