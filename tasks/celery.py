@@ -78,6 +78,8 @@ def make_app(settings: Settings) -> Celery:
             # and saves nothing that the wake index does not find. Without it there is no visibility
             # timeout either, after which a step that still runs would be delivered again.
             "ack_emulation": False,
+            # Celery would look at four lists for each queue; steps have no priorities.
+            "priority_steps": [0],
             "socket_timeout": 10,
             "socket_connect_timeout": 3,
             "socket_keepalive": True,
