@@ -26,15 +26,13 @@ def main() -> None:
     scale = 0.2 if options.quick else 1.0
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.platform()}")
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
-        best = 0.0
         if options.only != "durable":
             with bench(fsync) as place:
                 results = stock.measure(place, hops=int(2000 * scale))
             print_table(f"Stock Celery no-op chain, appendfsync {fsync}", stock.rows(results))
-            best = max(one.hops_per_second for one in results if one.chains > 1)
         if options.only != "stock":
             with bench(fsync) as place:
-                rows = durable.measure(place, best, scale=scale)
+                rows = durable.measure(place, scale=scale)
             print_table(f"Durable steps, appendfsync {fsync}", rows)
 
 

@@ -15,6 +15,7 @@ import redis
 from benchmarks.bench_agent import Order
 from benchmarks.machinery import Bench, Row, ms, percentile, workers
 from benchmarks.marks import Mark, read_marks
+from benchmarks.race import race
 from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.settings import Settings
@@ -59,18 +60,16 @@ class _Sessions:
         _wait(lambda: self.client.snapshot(session_id).status is status)
 
 
-def measure(place: Bench, stock_hops_per_second: float, *, scale: float) -> list[Row]:
+def measure(place: Bench, *, scale: float) -> list[Row]:
     """Measure everything on two workers.
 
     Args:
         place: Where.
-        stock_hops_per_second: The best 64 stock chains did in this run.
         scale: How much of the work to do.
     """
-    with _running(place) as sessions:
-        _throughput(sessions, rounds=1)  # warm up
+    with running(place) as sessions:
         return [
-            _throughput_row(sessions, stock_hops_per_second, rounds=max(1, round(5 * scale))),
+            *race(place, lambda: throughput(sessions), rounds=max(3, round(7 * scale))),
             *_overhead_rows(sessions, count=max(3, round(50 * scale))),
             *_history_rows(sessions, sizes=(10, 1_000, 10_000) if scale >= 1 else (10, 1_000)),
             _parallel_row(sessions, count=max(3, round(10 * scale))),
@@ -80,7 +79,8 @@ def measure(place: Bench, stock_hops_per_second: float, *, scale: float) -> list
 
 
 @contextmanager
-def _running(place: Bench) -> Iterator[_Sessions]:
+def running(place: Bench) -> Iterator[_Sessions]:
+    """Run two of our workers for the time of the block."""
     environment = {"CELERIAC_REDIS_URL": place.url, "CELERIAC_AGENTS": "benchmarks.bench_agent"}
     with workers(place, "celeriac.tasks", 2, "-l", "WARNING", environment=environment):
         client = open_client(Settings(redis_url=place.url))
@@ -100,27 +100,13 @@ def _wait(condition: Callable[[], bool], *, seconds: float = 60) -> None:
 # --- steps per second
 
 
-def _throughput(sessions: _Sessions, *, rounds: int) -> float:
+def throughput(sessions: _Sessions) -> float:
+    """Return steps per second of 64 new sessions."""
     started = time.monotonic()
-    steps = 0
-    for _ in range(rounds):
-        for _ in range(_SESSIONS):
-            sessions.start({"reads": _READS})
-        sessions.place.bell.wait(_SESSIONS)
-        steps += _SESSIONS * (2 * _READS + 1)
-    return steps / (time.monotonic() - started)
-
-
-def _throughput_row(sessions: _Sessions, stock: float, *, rounds: int) -> Row:
-    rate = _throughput(sessions, rounds=rounds)
-    target = stock * _THROUGHPUT_TARGET[sessions.place.fsync]
-    return Row(
-        f"durable steps, {_SESSIONS} sessions",
-        f"{rate:,.0f} steps/s",
-        f"≥ {target:,.0f} steps/s" if stock else "",
-        rate >= target if stock else None,
-        f"{rate / stock:.2f} x stock" if stock else "",
-    )
+    for _ in range(_SESSIONS):
+        sessions.start({"reads": _READS})
+    sessions.place.bell.wait(_SESSIONS)
+    return _SESSIONS * (2 * _READS + 1) / (time.monotonic() - started)
 
 
 # --- one step of one session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from benchmarks.machinery import Bench, Row, ms, percentile, workers
 from benchmarks.marks import read_marks
 from celeriac.tasks.urls import broker_url_for
 
-__all__ = ["StockResult", "measure", "rows"]
+__all__ = ["StockResult", "measure", "rows", "run_chains"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class StockResult:
     p99: float
 
 
+_runs = itertools.count()  # each run's marks have names of their own
+
 _POOLS = {"prefork c1": ("-c", "1"), "prefork": ()}
 
 
@@ -55,19 +58,28 @@ def measure(place: Bench, *, hops: int) -> list[StockResult]:
     for pool, arguments in _POOLS.items():
         for count in (1, 2):
             with workers(place, "benchmarks.stock_app", count, *arguments, environment=environment):
-                run = partial(_run, place, app, pool, count)
+                run = partial(run_chains, place, app, pool, count)
                 run(chains=4, hops=50)  # warm up
                 results += [run(chains=1, hops=hops), run(chains=64, hops=max(1, hops // 16))]
     app.close()
     return results
 
 
-def _run(
+def run_chains(
     place: Bench, app: Celery, pool: str, worker_count: int, *, chains: int, hops: int
 ) -> StockResult:
-    names = [
-        f"{pool}-{worker_count}-{chains}-{number}".replace(" ", "") for number in range(chains)
-    ]
+    """Run so many chains at once on the workers that are there.
+
+    Args:
+        place: Where.
+        app: Sends the first message of each chain.
+        pool: What the workers are, in words.
+        worker_count: How many there are.
+        chains: How many chains.
+        hops: Hops of each.
+    """
+    run = next(_runs)
+    names = [f"{pool}-{worker_count}-{run}-{number}".replace(" ", "") for number in range(chains)]
     started = time.monotonic()
     for name in names:
         app.send_task("benchmarks.stock_app.hop", (name, hops))
