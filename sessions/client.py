@@ -87,7 +87,7 @@ class SessionClient:
 
         Raises:
             InvalidRequest: Codes ``unknown_agent``, ``unknown_model``, ``no_agents``, ``blank_message``,
-                ``message_too_large``, ``invalid_message_id``.
+                ``message_too_large``, ``invalid_message_id``, ``plan_mode_unavailable``.
         """
         chosen = self._choose_agent(agent)
         name = model or chosen.default_model
@@ -122,6 +122,12 @@ class SessionClient:
         return agents[wanted]
 
     def _message(self, text: str, message_id: str | None, *, plan_mode: bool) -> MessageSent:
+        if plan_mode:
+            # A planning turn must not act; until turns can be restricted so, none is begun as if it were.
+            raise InvalidRequest(
+                "Plan mode is not available in this version; send the message without plan_mode.",
+                code="plan_mode_unavailable",
+            )
         cleaned = clean_text(text)
         if not cleaned.strip():
             raise InvalidRequest("The message is blank; write something.", code="blank_message")

@@ -61,14 +61,13 @@ def test_a_session_with_a_message_is_one_commit(
     session_client: SessionClient, session_store: SessionStore, dispatcher: RecordingDispatcher
 ) -> None:
     created = session_client.create_session(
-        agent="desk", model="other", message="Cancel A-1", message_id="m-1", plan_mode=True
+        agent="desk", model="other", message="Cancel A-1", message_id="m-1"
     )
 
     loaded = session_store.load(created.session_id)
     assert loaded.version == "1"
     assert (created.model, created.message_id) == ("other", "m-1")
     assert loaded.state.turn is not None
-    assert loaded.state.turn.plan_mode
     assert loaded.state.title == "Cancel A-1"
     assert texts(session_client, created.session_id) == [(Role.USER, "Cancel A-1")]
     assert [sent.name for sent in dispatcher.sent] == [StepName.RUN_MODEL]
@@ -95,6 +94,7 @@ def test_the_default_agent_can_be_set(session_store: SessionStore, settings: Set
         ({"agent": "helper", "model": "other"}, "unknown_model", "helper has no model 'other'"),
         ({"message": " \n\t"}, "blank_message", "blank"),
         ({"message": "x" * 262_145}, "message_too_large", "262,145 bytes; the limit is 262,144"),
+        ({"message": "x", "plan_mode": True}, "plan_mode_unavailable", "without plan_mode"),
         ({"message": "x", "message_id": "a b"}, "invalid_message_id", "1 to 64"),
         ({"message": "x", "message_id": ""}, "invalid_message_id", "1 to 64"),
         ({"message": "x", "message_id": "m" * 65}, "invalid_message_id", "1 to 64"),
@@ -103,7 +103,7 @@ def test_the_default_agent_can_be_set(session_store: SessionStore, settings: Set
 def test_a_wrong_start_is_refused_and_leaves_nothing(
     session_client: SessionClient,
     redis_client: redis.Redis,
-    arguments: dict[str, str],
+    arguments: dict[str, str | bool],
     code: str,
     named: str,
 ) -> None:
@@ -137,17 +137,14 @@ def test_a_message_begins_a_turn_and_later_ones_wait(
     )
     second = session_client.send_message(sid, "two")
     assert second.queued
-    assert session_client.send_message(sid, "three", plan_mode=True).queued
+    assert session_client.send_message(sid, "three").queued
 
     shown = session_client.snapshot(sid)
-    assert [(one.text, one.plan_mode) for one in shown.queue] == [("two", False), ("three", True)]
+    assert [one.text for one in shown.queue] == ["two", "three"]
     assert texts(session_client, sid) == [(Role.USER, "one")]
     answer(session_store, sid, "1")
     answer(session_store, sid, "2")
     assert [text for _, text in texts(session_client, sid)] == ["one", "1", "two", "2", "three"]
-    turn = session_client.snapshot(sid).turn
-    assert turn is not None
-    assert turn.plan_mode
 
 
 def test_a_message_is_cleaned_before_it_is_stored(session_client: SessionClient) -> None:
