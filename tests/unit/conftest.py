@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "unit",
-    max_examples=60,
+    max_examples=40,
     # A busy machine must not make a test flicker.
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -400,5 +400,5 @@ pytestmark = pytest.mark.timeout(300)
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(
-    max_examples=int(os.environ.get("CELERIAC_TEST_HISTORIES", "60")), stateful_step_count=50
+    max_examples=int(os.environ.get("CELERIAC_TEST_HISTORIES", "30")), stateful_step_count=50
 )
