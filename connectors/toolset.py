@@ -179,7 +179,7 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
         agent: The agent.
 
     Returns:
-        The tools there are now. A source that cannot list its tools is left out this time.
+        The tools there are now. What a source raises while it lists them breaks this attempt.
 
     Raises:
         DefinitionError: Two tools have the same name.
