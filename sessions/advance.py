@@ -28,7 +28,7 @@ from celeriac.sessions.inputs import (
     TurnSteered,
     WokenUp,
 )
-from celeriac.sessions.state import SCHEMA_VERSION, SessionState, Step, StepName, StepTiming
+from celeriac.sessions.state import SCHEMA_VERSION, SessionState, Step, StepName
 
 __all__ = ["advance", "start"]
 
@@ -194,8 +194,7 @@ def _step_returned(draft: Draft, event: StepReturned) -> bool:
     if step is None:
         return False
     draft.attempt_ended(step, "returned", note="given back by its worker before it began")
-    timing = StepTiming(not_before=draft.now, due=draft.now + draft.rules.resend_ms, sends=1)
-    again = step.evolve(timing=timing)
+    again = step.evolve(timing=draft.sent_now())
     draft.replace_step(again)
     if draft.turn.control is not None:
         call_rules.cancel_unstarted(draft)
@@ -211,12 +210,10 @@ def _tool_changed(draft: Draft, event: ToolChanged) -> bool:
     if step is None or call is None:
         return False
     draft.end_step(step, "returned", note=event.reason)
-    if event.effect is not None:
-        call = call_rules.take_stricter_effect(draft, call, event.effect)
-    call_rules.ask_for_approval(draft, call, event.digest, event.reason)
+    call_rules.definition_changed(draft, call, event)
     if draft.turn.control is not None:
         call_rules.cancel_unstarted(draft)
-        turn_rules.go_on(draft)
+    turn_rules.go_on(draft)
     return True
 
 

@@ -19,21 +19,28 @@ from pydantic import JsonValue
 
 from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, Decision, ToolEffect
 from celeriac.sessions.draft import Draft
-from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolEnded
+from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolChanged, ToolEnded
 from celeriac.sessions.jsonsafe import truncate_text
-from celeriac.sessions.state import OpenCall, Step, StepName, StepTiming, UnknownCall
+from celeriac.sessions.state import (
+    ControlVerb,
+    OpenCall,
+    Step,
+    StepName,
+    StepTiming,
+    UnknownCall,
+)
 
 __all__ = [
     "ask_for_approval",
     "attempt_broke",
     "backoff_ms",
     "cancel_unstarted",
+    "definition_changed",
     "open_call",
     "rejected",
     "retry",
     "settle_unknown_later",
     "start_call",
-    "take_stricter_effect",
     "tool_ended",
 ]
 
@@ -114,11 +121,21 @@ def ask_for_approval(draft: Draft, call: OpenCall, digest: str, reason: str | No
     draft.call_event(call.id, call.tool, CallStatus.AWAITING_APPROVAL)
 
 
-def take_stricter_effect(draft: Draft, call: OpenCall, effect: ToolEffect) -> OpenCall:
-    """A deploy made the tool's effect stricter: the call's next attempts obey that one."""
-    once = effect is ToolEffect.NON_IDEMPOTENT_WRITE
-    attempts = 1 if once else call.max_attempts
-    return draft.update_call(call.id, effect=effect, max_attempts=attempts)
+def definition_changed(draft: Draft, call: OpenCall, event: ToolChanged) -> None:
+    """What would run is not what was shown: ask again, under the stricter effect if there is one.
+
+    A write that was tried and must now run at most once is not asked for: it may have happened already.
+    """
+    once = event.effect is ToolEffect.NON_IDEMPOTENT_WRITE
+    if once and call.attempts > 0 and call.effect is not ToolEffect.READ:
+        _settle_unknown(
+            draft, call, f"it was tried before a deploy; now it may run only once. {event.reason}"
+        )
+        return
+    if event.effect is not None:
+        attempts = 1 if once else call.max_attempts
+        call = draft.update_call(call.id, effect=event.effect, max_attempts=attempts)
+    ask_for_approval(draft, call, event.digest, event.reason)
 
 
 def rejected(draft: Draft, call: OpenCall) -> None:
@@ -206,9 +223,7 @@ def retry(
     draft.attempt_ended(step, word, error=error, note="will be tried again")
     wait = backoff_ms(draft, step.attempt, backoff_seconds) if delay_ms is None else delay_ms
     at = draft.now + wait
-    timing = StepTiming(not_before=at, due=at)
-    if wait == 0:
-        timing = StepTiming(not_before=at, due=at + draft.rules.resend_ms, sends=1)
+    timing = StepTiming(not_before=at, due=at) if wait else draft.sent_now()
     again = step.evolve(
         attempt=step.attempt + 1,
         last_error=truncate_text(error, _STATE_TEXT_BYTES),
@@ -244,7 +259,7 @@ def cancel_unstarted(draft: Draft) -> None:
 
 def _cancelled(draft: Draft, call: OpenCall) -> CallOutcome:
     control = draft.turn.control
-    steered = control is not None and control.verb.value == "steer"
+    steered = control is not None and control.verb is ControlVerb.STEER
     reason = "The user sent a new message instead." if steered else "The user stopped the turn."
     return _outcome_of(draft, call, CallStatus.CANCELLED, error=reason)
 

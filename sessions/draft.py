@@ -147,7 +147,7 @@ class Draft:
         if name.waits:
             timing = StepTiming(not_before=self.now, due=due, sends=NEVER_SENT)
         else:
-            timing = StepTiming(not_before=self.now, due=self.now + self.rules.resend_ms, sends=1)
+            timing = self.sent_now()
         step = Step(
             id=f"s{number}",
             name=name,
@@ -161,6 +161,10 @@ class Draft:
         if not name.waits:
             self.change.send.append(step)
         return step
+
+    def sent_now(self) -> StepTiming:
+        """Return the timing of a step whose message goes to the broker with this commit."""
+        return StepTiming(not_before=self.now, due=self.now + self.rules.resend_ms, sends=1)
 
     def replace_step(self, step: Step) -> None:
         """Put a changed step in the place of the one with its id."""

@@ -27,10 +27,8 @@ worker_connections = 2 * _settings.web_threads
 timeout = 60
 graceful_timeout = 20
 keepalive = 15
-# Its default is one socket per user, over which two servers on a machine would quarrel.
-control_socket_disable = True
-
-# Nothing uses gunicorn's control socket, and it would leave a file in the user's home.
+# Nothing uses gunicorn's control socket. By default it is one file in the user's home, over which two
+# servers on a machine would quarrel.
 control_socket_disable = True
 
 accesslog = "-"

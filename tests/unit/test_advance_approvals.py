@@ -205,6 +205,18 @@ def test_an_effect_that_became_stricter_holds_for_the_open_call() -> None:
     assert world.status() is CallStatus.OUTCOME_UNKNOWN
 
 
+def test_a_write_that_was_tried_is_not_asked_for_when_it_may_now_run_only_once() -> None:
+    """Approving it would be a second run of what may have happened."""
+    world = asking(IDEMPOTENT)
+    world.approve()
+    world.start_call()
+    world.lose_worker()
+    world.finds_changed(world.start_call(), "second digest", ToolEffect.NON_IDEMPOTENT_WRITE)
+    assert world.status() is CallStatus.OUTCOME_UNKNOWN
+    assert [entry.id for entry in world.state.unknown] == ["call_a"]
+    assert world.state.steps[0].name is StepName.RUN_MODEL, "the turn goes on with that truth"
+
+
 def changed_after_a_lost_attempt(effect: ToolEffect) -> World:
     """A call whose first attempt was lost and whose second found another definition."""
     world = asking(effect)
