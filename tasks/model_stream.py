@@ -1,0 +1,180 @@
+"""Reads one streamed response of a model within a step; the page sees it come, and Stop ends it."""
+
+from __future__ import annotations
+
+import queue
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import StoreUnavailable
+from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.inputs import ModelInterrupted
+from celeriac.sessions.jsonsafe import clean_text
+from celeriac.sessions.model import (
+    ModelClient,
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+)
+from celeriac.sessions.store.sessions import Claim
+from celeriac.tasks.leases import turn_is_stopped
+from celeriac.tasks.runtime import Runtime
+from celeriac.tasks.step import error_text
+
+__all__ = ["read_reply"]
+
+_BATCH_SECONDS = 0.05
+"""Deltas are published in batches of this length: 20 events a second are smooth and cheap."""
+_LOOK_SECONDS = 0.5
+"""How often a running model call looks whether its turn was stopped."""
+
+
+def read_reply(
+    here: Runtime,
+    claim: Claim,
+    agent: AgentDefinition,
+    request: ModelRequest,
+    *,
+    shown: bool = True,
+) -> ModelReply | ModelInterrupted:
+    """Ask the model once.
+
+    Args:
+        here: This process's parts.
+        claim: The claim of the step that asks.
+        agent: The agent, which may have a client of its own for the model.
+        request: What to ask.
+        shown: Whether pages see the text while it comes.
+
+    Returns:
+        The complete reply, or what there was of it when the turn was stopped.
+
+    Raises:
+        ModelError: The attempt failed.
+    """
+    own = agent.model_clients.get(request.model)
+    client = here.models.client(request.model) if own is None else own
+    return _Reading(here, claim, client, request, shown=shown).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    error: BaseException
+
+
+class _Reading:
+    """Reads one streamed response: the loop thread feeds it, the step's thread publishes and watches."""
+
+    def __init__(
+        self,
+        here: Runtime,
+        claim: Claim,
+        client: ModelClient,
+        request: ModelRequest,
+        *,
+        shown: bool,
+    ) -> None:
+        self._here = here
+        self._claim = claim
+        self._client = client
+        self._request = request
+        self._shown = shown
+        self._items: queue.SimpleQueue[TextDelta | ReasoningDelta | ModelReply | _Broken] = (
+            queue.SimpleQueue()
+        )
+        self._text = ""
+        self._pending: dict[EventType, str] = {}
+        self._published_at = 0.0
+
+    def read(self) -> ModelReply | ModelInterrupted:
+        """Return the complete reply, or what there was of it when the turn was stopped."""
+        future = self._here.loop.submit(self._pump())
+        try:
+            return self._collect(time.monotonic() + self._request.timeout_seconds)
+        finally:
+            _abandon(future)
+
+    async def _pump(self) -> None:
+        try:
+            async for item in self._client.stream(self._request):
+                self._items.put(item)
+            self._items.put(_Broken(ModelError("the stream ended without a reply", retryable=True)))
+        except BaseException as error:
+            self._items.put(_Broken(error))
+            raise
+
+    def _collect(self, deadline: float) -> ModelReply | ModelInterrupted:
+        look_at = time.monotonic() + _LOOK_SECONDS
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                limit = self._request.timeout_seconds
+                raise ModelError(f"no complete response within {limit:g} s", retryable=True)
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                if self._stopped():
+                    return ModelInterrupted(
+                        self._claim.step.id, self._claim.token, clean_text(self._text)
+                    )
+            try:
+                item = self._items.get(timeout=self._patience(now, min(look_at, deadline)))
+            except queue.Empty:
+                self._publish()
+                continue
+            if isinstance(item, ModelReply):
+                self._publish()
+                return item
+            if isinstance(item, _Broken):
+                raise _as_model_error(item.error) from item.error
+            self._take(item)
+
+    def _patience(self, now: float, until: float) -> float:
+        if self._pending:
+            until = min(until, self._published_at + _BATCH_SECONDS)
+        return max(until - now, 0.001)
+
+    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        if not self._shown:
+            return
+        kind = EventType.REASONING_DELTA
+        if isinstance(delta, TextDelta):
+            kind = EventType.TEXT_DELTA
+            self._text += delta.text
+        self._pending[kind] = self._pending.get(kind, "") + delta.text
+        if time.monotonic() - self._published_at >= _BATCH_SECONDS:
+            self._publish()
+
+    def _publish(self) -> None:
+        if not self._pending:
+            return
+        step = self._claim.step
+        events = [
+            LiveEvent(kind, {"step_id": step.id, "attempt": step.attempt, "text": clean_text(text)})
+            for kind, text in self._pending.items()
+        ]
+        self._pending = {}
+        self._published_at = time.monotonic()
+        self._here.store.publish(self._claim.loaded.state.session_id, events)
+
+    def _stopped(self) -> bool:
+        try:
+            return turn_is_stopped(self._here.store, self._claim.loaded.state.session_id)
+        except StoreUnavailable:
+            return False
+
+
+def _abandon(future: Future[None]) -> None:
+    if not future.done():
+        future.cancel()
+    elif not future.cancelled():
+        future.exception()
+
+
+def _as_model_error(error: BaseException) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
+    return ModelError(error_text(error), retryable=True)
