@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from celeriac.sessions.calls import CallRecord, DecisionVerb, ToolEffect
     from celeriac.sessions.client import SessionClient
-    from celeriac.sessions.definition import AgentDefinition, BuiltInTool, CompactionPolicy
+    from celeriac.sessions.built_in import BuiltInTool
+    from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
     from celeriac.sessions.errors import (
         CeleriacError,
         ConfigurationError,
@@ -79,7 +80,8 @@ __all__ = [
 _HOMES = {
     "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
     "celeriac.sessions.client": ("SessionClient",),
-    "celeriac.sessions.definition": ("AgentDefinition", "BuiltInTool", "CompactionPolicy"),
+    "celeriac.sessions.built_in": ("BuiltInTool",),
+    "celeriac.sessions.definition": ("AgentDefinition", "CompactionPolicy"),
     "celeriac.sessions.errors": (
         "CeleriacError",
         "ConfigurationError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,11 +22,14 @@ I am the demo model: I do what slash commands say and echo everything else.
 - `/tools name {json} name {json}` calls several at once
 - `/ask text` asks you a question; `/choose a|b|c` offers choices
 - `/wait seconds` waits, without holding a worker
-- `/plan a; b` writes a plan of two tasks
+- `/plan a; b` writes a plan of two tasks; in plan mode it is a draft that you review and execute
 - `/model` says which model answers; `/instructions` shows what it was told
 - `/fail n` fails the first n attempts of this model call, and then works"""
 
 _DECODER = json.JSONDecoder()
+# How `plans.execution_text` writes a plan that a person has executed.
+_EXECUTION = re.compile(r"Execute the plan, revision \d+:\n")
+_TASK = re.compile(r"^\d+\. (.*?)(?: \[[a-z_]+\])?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def parse(text: str) -> Command:
         What to do. A malformed command gives an `Answer` that shows the right form.
     """
     line = text.strip()
+    if _EXECUTION.match(line):
+        return _execute(line)
     if not line.startswith("/"):
         return Answer(f"You said: {text}")
     word, _, rest = line.partition(" ")
@@ -143,6 +149,13 @@ def _plan(rest: str) -> Command:
     todos: list[JsonValue] = [{"title": part.strip()} for part in rest.split(";") if part.strip()]
     if not todos:
         return Answer("Write the tasks, with a semicolon between them: /plan buy seeds; sow them")
+    return _built_in("write_todos", {"todos": todos})
+
+
+def _execute(text: str) -> Command:
+    """Do a plan the demo model's way: it says at once that every task is done."""
+    titles = [match.group(1) for match in _TASK.finditer(text)]
+    todos: list[JsonValue] = [{"title": title, "status": "completed"} for title in titles]
     return _built_in("write_todos", {"todos": todos})
 
 

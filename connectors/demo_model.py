@@ -74,7 +74,8 @@ def _decide(request: ModelRequest) -> tuple[str, Sequence[ModelCall]]:
         return _signed("\n\n".join(told), request), ()
     said = _newest(request.messages, Role.USER)
     if not said:
-        return _signed("Nobody has said anything yet. Try /help.", request), ()
+        notice = request.messages[-1].text if request.messages else "Nobody has said anything yet."
+        return _signed(f"{notice}\n\nTry /help.", request), ()
     command = commands.parse(said[-1].text)
     if isinstance(command, commands.Calls):
         return _call(command.calls, request)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
 from celeriac.sessions.approvals import approval_digest
+from celeriac.sessions.built_in import BUILT_IN_DEFINITIONS, BuiltInTool, parse_built_in
 from celeriac.sessions.calls import CallRequest, ToolEffect
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import DefinitionError
@@ -49,6 +50,8 @@ class BoundTool:
     validate: Callable[[Mapping[str, JsonValue]], object]
     """Raises `InvalidArguments`."""
     runs_async: bool
+    built_in: BuiltInTool | None = None
+    """Set for Celeriac's own tools, which no worker runs."""
 
 
 class Toolset:
@@ -65,6 +68,10 @@ class Toolset:
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, if there is one."""
         return self._tools.get(name)
+
+    def only(self, names: Collection[str]) -> Toolset:
+        """Return a set of those of the tools that have one of these names."""
+        return Toolset([tool for name, tool in self._tools.items() if name in names])
 
     def plan(self, call: ModelCall, turn_id: str, now: int) -> PlannedCall:
         """Resolve a call that the model wrote: our own Call ID, checked arguments, effect and approval.
@@ -110,15 +117,17 @@ class Toolset:
         except InvalidArguments as error:
             return PlannedCall(reference=reference, request=request, refused=str(error))
         request = request.model_copy(update={"arguments": arguments})
-        return _planned(reference, request, arguments, tool.definition)
+        return _planned(reference, request, arguments, tool)
 
 
 def _planned(
     reference: CallReference,
     request: CallRequest,
     arguments: dict[str, JsonValue],
-    definition: ToolDefinition,
+    tool: BoundTool,
 ) -> PlannedCall:
+    definition = tool.definition
+    expires = definition.approval_timeout_seconds
     once = definition.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     return PlannedCall(
         reference=reference,
@@ -130,6 +139,8 @@ def _planned(
         queue=definition.queue,
         ordered=definition.ordered,
         shown_bytes=definition.result_shown_bytes,
+        approval_timeout_ms=None if expires is None else int(expires * 1000),
+        built_in=tool.built_in,
     )
 
 
@@ -173,7 +184,7 @@ def _parsed_or_text(raw: str) -> JsonValue:
 
 
 async def build_toolset(agent: AgentDefinition) -> Toolset:
-    """Collect an agent's tools: its functions and those of its sources.
+    """Collect an agent's tools: its functions, Celeriac's own, and those of its sources.
 
     Args:
         agent: The agent.
@@ -185,6 +196,7 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
         DefinitionError: Two tools have the same name.
     """
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
+    tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
     for source in agent.tool_sources:
         tools += [_bind_source(source, one) for one in await source.list_tools()]
     names = [tool.definition.name for tool in tools]
@@ -210,6 +222,19 @@ def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> Bo
             ),
         )
     return BoundTool(definition, tool.invoke, tool.validate, tool.is_async)
+
+
+def _bind_built_in(tool: BuiltInTool) -> BoundTool:
+    def invoke(_arguments: Mapping[str, JsonValue], _context: ToolContext) -> object:
+        raise AssertionError(f"{tool} is not run by a worker")
+
+    return BoundTool(
+        BUILT_IN_DEFINITIONS[tool],
+        invoke,
+        partial(parse_built_in, tool),
+        runs_async=False,
+        built_in=tool,
+    )
 
 
 def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:

@@ -7,7 +7,7 @@ random histories. What it returns is committed as a whole or not at all.
 
 from __future__ import annotations
 
-from celeriac.sessions import call_rules, turn_rules
+from celeriac.sessions import built_in_rules, call_rules, late_rules, turn_rules
 from celeriac.sessions.calls import CallStatus, Decision, DecisionVerb
 from celeriac.sessions.draft import Change, Draft, Rules
 from celeriac.sessions.errors import Conflict, NotFound
@@ -18,6 +18,8 @@ from celeriac.sessions.inputs import (
     MessageSent,
     ModelInterrupted,
     ModelReplied,
+    PlanExecuted,
+    QuestionAnswered,
     QueuedMessageDeleted,
     StepFailed,
     StepReport,
@@ -96,14 +98,27 @@ def _apply(draft: Draft, event: Input) -> bool:
             return turn_rules.steered(draft, event)
         case TurnCancelled():
             return turn_rules.cancelled(draft, event)
-        case ApprovalDecided():
-            return _approval_decided(draft, event)
-        case CallReconciled():
-            return _call_reconciled(draft, event)
+        case PlanExecuted():
+            return turn_rules.plan_executed(draft, event)
+        case ApprovalDecided() | QuestionAnswered() | CallReconciled():
+            return _call_decided(draft, event)
         case WokenUp():
             return _woken_up(draft, event)
         case _:
             return _step_reported(draft, event)
+
+
+def _call_decided(draft: Draft, event: ApprovalDecided | QuestionAnswered | CallReconciled) -> bool:
+    """A person says something about a call."""
+    match event:
+        case ApprovalDecided():
+            return _approval_decided(draft, event)
+        case QuestionAnswered():
+            built_in_rules.question_answered(draft, event)
+            turn_rules.go_on(draft)
+            return True
+        case CallReconciled():
+            return _call_reconciled(draft, event)
 
 
 def _step_reported(draft: Draft, event: StepReport) -> bool:
@@ -144,38 +159,16 @@ def _tool_ended(draft: Draft, event: ToolEnded) -> bool:
         call_rules.tool_ended(draft, call, step, event)
         turn_rules.go_on(draft)
         return True
-    return _late_result(draft, event)
-
-
-def _late_result(draft: Draft, event: ToolEnded) -> bool:
-    """A worker that was thought dead came back with a result: use it wherever it still says something."""
-    unknown = next((entry for entry in draft.state.unknown if entry.id == event.call_id), None)
-    if unknown is not None:
-        if not event.succeeded and unknown.attempts > 1:
-            return False  # another attempt may have taken effect all the same
-        call_rules.settle_unknown_later(
-            draft,
-            unknown,
-            succeeded=event.succeeded,
-            by="late result",
-            result=event.result,
-            error=event.error,
-        )
+    if call is not None and late_rules.settles_open_call(draft, call, event):
+        turn_rules.go_on(draft)
         return True
-    call = draft.state.call(event.call_id)
-    # Its step may be another one by now: a retry, or the wait of a call that asks again.
-    step = next((step for step in draft.state.steps if step.call_id == event.call_id), None)
-    if call is None or step is None or not event.succeeded:
-        return False
-    call_rules.tool_ended(draft, call, step, event)
-    turn_rules.go_on(draft)
-    return True
+    return late_rules.tool_ended_late(draft, event)
 
 
 def _step_failed(draft: Draft, event: StepFailed) -> bool:
     step = _claimed_step(draft, event.step_id, event.token)
     if step is None:
-        return False
+        return not event.entered and late_rules.did_not_run(draft, event, event.error)
     _attempt_broke(draft, step, event, "failed")
     return True
 
@@ -191,9 +184,10 @@ def _attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) -> No
 
 def _step_returned(draft: Draft, event: StepReturned) -> bool:
     step = _claimed_step(draft, event.step_id, event.token)
+    why = "given back by its worker before it began"
     if step is None:
-        return False
-    draft.attempt_ended(step, "returned", note="given back by its worker before it began")
+        return late_rules.did_not_run(draft, event, why)
+    draft.attempt_ended(step, "returned", note=why)
     again = step.evolve(timing=draft.sent_now())
     draft.replace_step(again)
     if draft.turn.control is not None:
@@ -286,9 +280,22 @@ def _woken_up(draft: Draft, event: WokenUp) -> bool:
             error = f"the worker that ran it was lost ({step.timing.owner})"
             lost = StepFailed(step.id, step.timing.token, error, delay_ms=0)
             _attempt_broke(draft, step, lost, "lost")
-        elif not step.name.waits:
+        elif step.name.waits:
+            _wait_is_over(draft, step)
+        else:
             _send_again(draft, step, event)
     return changed
+
+
+def _wait_is_over(draft: Draft, step: Step) -> None:
+    call = draft.state.call(step.call_id or "")
+    if call is None:
+        raise AssertionError(f"the wait {step.id} is of no open call")
+    if step.name is StepName.AWAIT_TIMER:
+        built_in_rules.timer_fired(draft, call, step)
+    else:
+        call_rules.approval_expired(draft, call, step)
+    turn_rules.go_on(draft)
 
 
 def _send_again(draft: Draft, step: Step, event: WokenUp) -> None:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, Decision, ToolEffect
+from celeriac.sessions import built_in_rules
+from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, ToolEffect
 from celeriac.sessions.draft import Draft
 from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolChanged, ToolEnded
 from celeriac.sessions.jsonsafe import truncate_text
@@ -31,6 +32,7 @@ from celeriac.sessions.state import (
 )
 
 __all__ = [
+    "approval_expired",
     "ask_for_approval",
     "attempt_broke",
     "backoff_ms",
@@ -46,26 +48,6 @@ __all__ = [
 
 _STATE_TEXT_BYTES = 2_000
 """How much of an error the control state keeps; history and records have all of it."""
-
-
-def _outcome_of(
-    draft: Draft,
-    call: OpenCall,
-    status: CallStatus,
-    *,
-    result: JsonValue = None,
-    error: str | None = None,
-    decision: Decision | None = None,
-) -> CallOutcome:
-    """Make the outcome of an open call as of now."""
-    return CallOutcome(
-        status=status,
-        result=result,
-        error=error,
-        attempts=call.attempts,
-        settled_at=draft.now,
-        decision=decision or call.decision,
-    )
 
 
 def open_call(draft: Draft, planned: PlannedCall) -> None:
@@ -84,14 +66,15 @@ def open_call(draft: Draft, planned: PlannedCall) -> None:
         digest=planned.digest,
         ordered=planned.ordered,
         shown_bytes=planned.shown_bytes,
+        approval_timeout_ms=planned.approval_timeout_ms,
     )
     draft.update_turn(calls=(*draft.turn.calls, call))
     if planned.refused is not None:
-        draft.settle(
-            call, _outcome_of(draft, call, CallStatus.FAILED, error=DID_NOT_RUN + planned.refused)
-        )
+        draft.settle(call, CallStatus.FAILED, error=DID_NOT_RUN + planned.refused)
     elif draft.turn.control is not None:
-        draft.settle(call, _cancelled(draft, call))
+        _cancel(draft, call, CallStatus.PENDING)
+    elif planned.built_in is not None:
+        built_in_rules.open_built_in(draft, call, planned.built_in, request.arguments)
     elif planned.requires_approval:
         ask_for_approval(draft, call, planned.digest, None)
     else:
@@ -110,7 +93,9 @@ def start_call(draft: Draft, call: OpenCall) -> None:
 
 def ask_for_approval(draft: Draft, call: OpenCall, digest: str, reason: str | None) -> None:
     """Let a call wait for a person, bound to what is shown."""
-    draft.open_step(StepName.AWAIT_TOOL_APPROVAL, call_id=call.id)
+    expires = call.approval_timeout_ms
+    due = None if expires is None else draft.now + expires
+    draft.open_step(StepName.AWAIT_TOOL_APPROVAL, call_id=call.id, due=due)
     draft.update_call(
         call.id,
         status=CallStatus.AWAITING_APPROVAL,
@@ -128,9 +113,8 @@ def definition_changed(draft: Draft, call: OpenCall, event: ToolChanged) -> None
     """
     once = event.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     if once and call.attempts > 0 and call.effect is not ToolEffect.READ:
-        _settle_unknown(
-            draft, call, f"it was tried before a deploy; now it may run only once. {event.reason}"
-        )
+        why = f"it was tried before a deploy; now it may run only once. {event.reason}"
+        _settle_unknown(draft, call, why)
         return
     if event.effect is not None:
         attempts = 1 if once else call.max_attempts
@@ -141,11 +125,24 @@ def definition_changed(draft: Draft, call: OpenCall, event: ToolChanged) -> None
 def rejected(draft: Draft, call: OpenCall) -> None:
     """A person rejected a call: it did not run, unless it asked again after an attempt of a write."""
     if call.attempts == 0 or call.effect is ToolEffect.READ:
-        draft.settle(call, _outcome_of(draft, call, CallStatus.REJECTED))
+        draft.settle(call, CallStatus.REJECTED)
         return
     said = f" They said: {call.decision.note}" if call.decision and call.decision.note else ""
     error = f"An earlier attempt was made; a person then rejected the next one.{said}"
     _settle_unknown(draft, call, error)
+
+
+def approval_expired(draft: Draft, call: OpenCall, step: Step) -> None:
+    """Nobody decided in time: that is no rejection, and the call did not run because of it."""
+    draft.end_step(step, "expired")
+    waited = (call.approval_timeout_ms or 0) // 1000
+    why = f"its approval expired after {waited:,} s without a decision"
+    if call.attempts == 0:
+        draft.settle(call, CallStatus.FAILED, error=DID_NOT_RUN + why)
+    elif call.effect is ToolEffect.READ:
+        draft.settle(call, CallStatus.FAILED, error=why)
+    else:
+        _settle_unknown(draft, call, f"an earlier attempt was made; then {why}")
 
 
 def tool_ended(draft: Draft, call: OpenCall, step: Step, ended: ToolEnded) -> None:
@@ -157,7 +154,7 @@ def tool_ended(draft: Draft, call: OpenCall, step: Step, ended: ToolEnded) -> No
     status = CallStatus.SUCCEEDED if ended.succeeded else CallStatus.FAILED
     note = "the late result of an earlier attempt" if late else None
     draft.end_step(step, status.value, error=ended.error, note=note)
-    draft.settle(call, _outcome_of(draft, call, status, result=ended.result, error=ended.error))
+    draft.settle(call, status, result=ended.result, error=ended.error, token=ended.token)
 
 
 def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, word: str) -> None:
@@ -189,9 +186,9 @@ def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, 
     status, error = _used_up(call, error)
     draft.end_step(step, word if status is CallStatus.FAILED else status.value, error=error)
     if status is CallStatus.OUTCOME_UNKNOWN:
-        _settle_unknown(draft, call, error)
+        _settle_unknown(draft, call, error, token=failed.token if failed.entered else 0)
     else:
-        draft.settle(call, _outcome_of(draft, call, status, error=error))
+        draft.settle(call, status, error=error)
 
 
 def _bounded_wait(draft: Draft, failed: StepFailed) -> tuple[str, bool]:
@@ -254,20 +251,28 @@ def cancel_unstarted(draft: Draft) -> None:
             why = f"; the last attempt: {step.last_error}" if step.last_error else ""
             _settle_unknown(draft, call, f"stopped before it could be tried again{why}")
         else:
-            draft.settle(call, _cancelled(draft, call))
+            _cancel(draft, call, call.status if step.name.waits else _ready_status(step))
 
 
-def _cancelled(draft: Draft, call: OpenCall) -> CallOutcome:
+def _ready_status(step: Step) -> CallStatus:
+    return CallStatus.RETRYING if step.attempt > 1 else CallStatus.PENDING
+
+
+def _cancel(draft: Draft, call: OpenCall, was: CallStatus) -> None:
     control = draft.turn.control
     steered = control is not None and control.verb is ControlVerb.STEER
     reason = "The user sent a new message instead." if steered else "The user stopped the turn."
-    return _outcome_of(draft, call, CallStatus.CANCELLED, error=reason)
+    draft.settle(call, CallStatus.CANCELLED, error=reason, cancelled_while=was)
 
 
-def _settle_unknown(draft: Draft, call: OpenCall, error: str) -> None:
-    draft.settle(call, _outcome_of(draft, call, CallStatus.OUTCOME_UNKNOWN, error=error))
+def _settle_unknown(draft: Draft, call: OpenCall, error: str, *, token: int = 0) -> None:
+    draft.settle(call, CallStatus.OUTCOME_UNKNOWN, error=error)
     unknown = UnknownCall(
-        id=call.id, tool=call.tool, attempts=call.attempts, decision=call.decision
+        id=call.id,
+        tool=call.tool,
+        attempts=call.attempts,
+        decision=call.decision,
+        token=token,
     )
     draft.update(unknown=(*draft.state.unknown, unknown))
 
@@ -280,6 +285,7 @@ def settle_unknown_later(
     by: str,
     result: JsonValue = None,
     error: str | None = None,
+    token: int = 0,
 ) -> None:
     """Settle a call whose outcome was unknown, and tell the model if it was told "unknown".
 
@@ -290,6 +296,7 @@ def settle_unknown_later(
         by: Who found out.
         result: What it returned, if known.
         error: Why it failed, or the person's note.
+        token: Fencing token of the claim whose report settles it.
     """
     status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
     draft.change.outcomes[unknown.id] = CallOutcome(
@@ -300,6 +307,7 @@ def settle_unknown_later(
         attempts=unknown.attempts,
         settled_at=draft.now,
         decision=unknown.decision,
+        token=token,
     )
     draft.update(unknown=tuple(old for old in draft.state.unknown if old.id != unknown.id))
     if draft.state.call(unknown.id) is not None:
@@ -308,12 +316,6 @@ def settle_unknown_later(
     if unknown.told_model:
         word = "it did happen" if succeeded else "it did not happen"
         detail = f" ({truncate_text(error, _STATE_TEXT_BYTES)})" if error else ""
-        draft.update(
-            notices=(
-                *draft.state.notices,
-                (
-                    f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: "
-                    f"{word}{detail}."
-                ),
-            )
+        draft.tell_model(
+            f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: {word}{detail}."
         )

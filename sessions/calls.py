@@ -21,6 +21,7 @@ __all__ = [
     "CallStatus",
     "Decision",
     "DecisionVerb",
+    "LateResult",
     "ToolEffect",
     "result_text",
 ]
@@ -129,10 +130,28 @@ class CallOutcome(_Record):
     """Not run because an earlier ordered write of the same response did not succeed."""
     reconciled_by: str | None = None
     """Who settled an unknown outcome later: a person's name, or ``late result``."""
+    answered_by: str | None = None
+    """Who answered the question."""
+    cancelled_while: CallStatus | None = None
+    """Where a cancelled call was."""
     attempts: int = 0
     settled_at: int
     """Unix milliseconds."""
     decision: Decision | None = None
+    token: int = 0
+    """Fencing token of the claim whose report settled it; 0 when it was no worker's report."""
+
+
+class LateResult(_Record):
+    """What a worker that was thought dead said of a call after it had been settled otherwise."""
+
+    succeeded: bool
+    result: JsonValue = None
+    error: str | None = None
+    at: int
+    """Unix milliseconds."""
+    token: int
+    """Fencing token of its claim."""
 
 
 class CallRecord(_Record):
@@ -160,7 +179,11 @@ class CallRecord(_Record):
     result: JsonValue = None
     error: str | None = None
     reconciled_by: str | None = None
+    answered_by: str | None = None
+    cancelled_while: CallStatus | None = None
     settled_at: int | None = None
+    late_result: LateResult | None = None
+    """A result that came after the call had been settled otherwise; it is kept, and changes nothing."""
     decision: Decision | None = None
 
 
@@ -177,6 +200,8 @@ def result_text(tool: str, outcome: CallOutcome) -> str:
     if outcome.reconciled_by is not None and outcome.result is None:
         return _reconciled_text(tool, outcome)
     if outcome.status is CallStatus.SUCCEEDED:
+        if outcome.answered_by is not None and outcome.result == "":
+            return "(The user gave an empty answer.)"
         return _success_text(outcome.result)
     if outcome.status is CallStatus.FAILED:
         return f"Error: {outcome.error or f'{tool} failed without a message'}"
@@ -185,13 +210,28 @@ def result_text(tool: str, outcome: CallOutcome) -> str:
         said = f" They said: {note}" if note else ""
         return f"A person rejected this call of {tool}. It did not run.{said}"
     if outcome.status is CallStatus.CANCELLED:
-        when = "it ran" if outcome.attempts == 0 else "it gave a result"
-        return f"This call of {tool} was cancelled before {when}. {outcome.error or ''}".rstrip()
+        return f"{_cancelled_words(tool, outcome)} {outcome.error or ''}".rstrip()
     why = f" ({outcome.error})" if outcome.error else ""
     return (
         f"Outcome unknown: {tool} may or may not have taken effect{why}. "
         "Do not call it again for the same purpose before the outcome is known; tell the user so."
     )
+
+
+def _cancelled_words(tool: str, outcome: CallOutcome) -> str:
+    match outcome.cancelled_while:
+        case CallStatus.AWAITING_ANSWER:
+            return "The question was cancelled before anybody answered it."
+        case CallStatus.AWAITING_TIMER:
+            return "The wait was cancelled before its time was over."
+        case CallStatus.AWAITING_APPROVAL if outcome.attempts == 0:
+            return (
+                f"This call of {tool} was cancelled while it waited for approval; it did not run."
+            )
+        case _ if outcome.attempts == 0:
+            return f"This call of {tool} was cancelled before it ran."
+        case _:
+            return f"This call of {tool} was cancelled before it gave a result."
 
 
 def _reconciled_text(tool: str, outcome: CallOutcome) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from celeriac.sessions.calls import CallRecord, DecisionVerb
-from celeriac.sessions.errors import Conflict, InvalidRequest
+from celeriac.sessions.built_in import parse_choices
+from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
+from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound
 from celeriac.sessions.events import EventBatch
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN, new_message_id, new_session_id
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
     MessageSent,
+    PlanExecuted,
+    QuestionAnswered,
     QueuedMessageDeleted,
     TurnCancelled,
     TurnSteered,
 )
-from celeriac.sessions.jsonsafe import bounded_value, clean_text, to_json_value
+from celeriac.sessions.jsonsafe import bounded_value, clean_text, dump_json, to_json_value
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import (
     AgentInfo,
@@ -96,6 +99,8 @@ class SessionClient:
                 f"Agent {chosen.name} has no model {name!r}; it has {', '.join(chosen.models)}.",
                 code="unknown_model",
             )
+        if plan_mode:
+            _require_planning(chosen.name, chosen)
         first = None if message is None else self._message(message, message_id, plan_mode=plan_mode)
         session_id = new_session_id()
         self._store.create(session_id, chosen.name, name, first)
@@ -122,12 +127,6 @@ class SessionClient:
         return agents[wanted]
 
     def _message(self, text: str, message_id: str | None, *, plan_mode: bool) -> MessageSent:
-        if plan_mode:
-            # A planning turn must not act; until turns can be restricted so, none is begun as if it were.
-            raise InvalidRequest(
-                "Plan mode is not available in this version; send the message without plan_mode.",
-                code="plan_mode_unavailable",
-            )
         cleaned = clean_text(text)
         if not cleaned.strip():
             raise InvalidRequest("The message is blank; write something.", code="blank_message")
@@ -164,6 +163,10 @@ class SessionClient:
         """
         message = self._message(text, message_id, plan_mode=plan_mode)
         may_be_known = message_id is not None
+        if plan_mode:
+            name = self._store.load(session_id).state.agent
+            agents = {agent.name: agent for agent in self.agents()}
+            _require_planning(name, agents.get(name))
         while True:
             loaded = self._store.load(session_id)
             if may_be_known and self._store.message_known(session_id, message.message_id):
@@ -291,6 +294,64 @@ class SessionClient:
             )
         return record
 
+    def answer(self, session_id: str, call_id: str, answer: JsonValue, *, by: str) -> CallRecord:
+        """Answer a question of the agent. The first answer wins.
+
+        Args:
+            session_id: The session.
+            call_id: The call of ``ask_user``.
+            answer: A text, a number, true or false, or any other JSON value but null. One of the choices
+                where the question offers some.
+            by: Who answers.
+
+        Returns:
+            The call with its answer.
+
+        Raises:
+            NotFound: Code ``unknown_call``.
+            Conflict: Codes ``already_answered``, ``not_awaiting_answer``.
+            InvalidRequest: Codes ``no_answer``, ``not_a_choice``, ``answer_too_large``.
+        """
+        record = self._reader.call(session_id, call_id)
+        if record.status is not CallStatus.AWAITING_ANSWER:
+            raise _not_to_be_answered(record)
+        event = QuestionAnswered(call_id, self._checked_answer(record, answer), by)
+        try:
+            state, _ = self._store.apply(session_id, event)
+        except NotFound:
+            raise _not_to_be_answered(self._reader.call(session_id, call_id)) from None
+        return self._reader.calls(state, [call_id])[0]
+
+    def _checked_answer(self, record: CallRecord, answer: JsonValue) -> JsonValue:
+        value = to_json_value(answer)
+        if value is None:
+            raise InvalidRequest("The answer is null; send a value.", code="no_answer")
+        size, limit = len(dump_json(value).encode()), self._settings.message_max_bytes
+        if size > limit:
+            raise InvalidRequest(
+                f"The answer has {size:,} bytes; the limit is {limit:,}.", code="answer_too_large"
+            )
+        choices = parse_choices(record.arguments)
+        if choices and value not in choices:
+            raise InvalidRequest(
+                f"The answer must be one of: {', '.join(choices)}.", code="not_a_choice"
+            )
+        return value
+
+    def execute_plan(self, session_id: str, *, revision: int, by: str | None = None) -> None:
+        """Let the agent carry out its plan, as it was reviewed.
+
+        Args:
+            session_id: The session.
+            revision: The revision that was reviewed.
+            by: Who has it executed.
+
+        Raises:
+            Conflict: Codes ``stale_plan`` (the plan has another revision now), ``no_plan``,
+                ``plan_completed``, ``turn_running``.
+        """
+        self._store.apply(session_id, PlanExecuted(revision, by))
+
     def reconcile(
         self,
         session_id: str,
@@ -385,6 +446,26 @@ def _checked_note(note: str | None) -> str | None:
             code="note_too_long",
         )
     return note or None
+
+
+def _require_planning(name: str, agent: AgentInfo | None) -> None:
+    if agent is None or not agent.plan_mode_enabled:
+        raise InvalidRequest(
+            f"Agent {name} has no plan mode; send the message without plan_mode.",
+            code="plan_mode_unavailable",
+        )
+
+
+def _not_to_be_answered(record: CallRecord) -> Conflict:
+    if record.answered_by is not None:
+        return Conflict(
+            f"Question {record.id} was answered already, by {record.answered_by}.",
+            code="already_answered",
+        )
+    return Conflict(
+        f"Call {record.id} is not waiting for an answer; it is {record.status.value}.",
+        code="not_awaiting_answer",
+    )
 
 
 def _sent(state: SessionState, message_id: str) -> SentMessage:

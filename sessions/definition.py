@@ -5,23 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.errors import DefinitionError
 from celeriac.sessions.model import ModelClient
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, ToolSource
 
-__all__ = ["AgentDefinition", "BuiltInTool", "CompactionPolicy"]
+__all__ = ["AgentDefinition", "CompactionPolicy"]
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-
-
-class BuiltInTool(StrEnum):
-    """Tools that Celeriac itself provides."""
-
-    ASK_USER = "ask_user"
-    DURABLE_WAIT = "durable_wait"
-    WRITE_TODOS = "write_todos"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +77,10 @@ class AgentDefinition:
             )
         if not self.models:
             raise DefinitionError(f"agent {self.name}: `models` is empty; name at least one")
+        if self.plan_mode_enabled and BuiltInTool.WRITE_TODOS not in self.built_in_tools:
+            raise DefinitionError(
+                f"agent {self.name}: plan_mode_enabled needs BuiltInTool.WRITE_TODOS in built_in_tools"
+            )
         self._check_tools()
 
     def _check_tools(self) -> None:

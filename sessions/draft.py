@@ -11,9 +11,10 @@ from enum import Enum
 
 from pydantic import JsonValue
 
-from celeriac.sessions.calls import CallOutcome, CallRequest, CallStatus
+from celeriac.sessions.calls import CallOutcome, CallRequest, CallStatus, LateResult
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.messages import Message, Role
+from celeriac.sessions.plans import Plan
 from celeriac.sessions.snapshot import StepRecord
 from celeriac.sessions.state import (
     NEVER_SENT,
@@ -66,6 +67,7 @@ class Change:
     messages: list[NewMessage] = field(default_factory=list)
     requests: list[CallRequest] = field(default_factory=list)
     outcomes: dict[str, CallOutcome] = field(default_factory=dict)
+    late_results: dict[str, LateResult] = field(default_factory=dict)
     history: list[StepRecord] = field(default_factory=list)
     events: list[LiveEvent] = field(default_factory=list)
     queue_texts: dict[str, str] = field(default_factory=dict)
@@ -125,11 +127,36 @@ class Draft:
             raise AssertionError(f"no open call {call_id}")
         return call
 
-    def settle(self, call: OpenCall, outcome: CallOutcome) -> None:
-        """Record how a call ended."""
-        self.change.outcomes[call.id] = outcome
-        self.update_call(call.id, status=outcome.status, skipped=outcome.skipped)
-        self.call_event(call.id, call.tool, outcome.status)
+    def settle(
+        self,
+        call: OpenCall,
+        status: CallStatus,
+        *,
+        result: JsonValue = None,
+        error: str | None = None,
+        token: int = 0,
+        answered_by: str | None = None,
+        cancelled_while: CallStatus | None = None,
+    ) -> None:
+        """Record how a call ended; the fields are those of `CallOutcome`."""
+        self.change.outcomes[call.id] = CallOutcome(
+            status=status,
+            result=result,
+            error=error,
+            token=token,
+            answered_by=answered_by,
+            cancelled_while=cancelled_while,
+            attempts=call.attempts,
+            settled_at=self.now,
+            decision=call.decision,
+        )
+        self.update_call(call.id, status=status)
+        self.call_event(call.id, call.tool, status)
+
+    def set_plan(self, plan: Plan) -> None:
+        """Replace the plan."""
+        self.update(plan=plan)
+        self.event(EventType.PLAN_CHANGED, revision=plan.revision, status=plan.status.value)
 
     # --- steps
 
@@ -250,6 +277,10 @@ class Draft:
         self.update(next_seq=message.seq + 1, updated_at=self.now)
         self.event(EventType.MESSAGE_ADDED, seq=message.seq, role=role.value)
         return message
+
+    def tell_model(self, notice: str) -> None:
+        """Keep a notice for the beginning of the next turn."""
+        self.update(notices=(*self.state.notices, notice))
 
     def event(self, kind: EventType, **data: JsonValue) -> None:
         """Publish a live event with the commit."""

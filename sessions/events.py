@@ -34,6 +34,8 @@ class EventType(StrEnum):
     """`seq`, `role`."""
     QUEUE_CHANGED = "queue.changed"
     """`length`."""
+    PLAN_CHANGED = "plan.changed"
+    """`revision`, `status`."""
     TURN_STARTED = "turn.started"
     """`turn_id`."""
     TURN_ENDED = "turn.ended"

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from celeriac.sessions.calls import CallRequest, DecisionVerb, ToolEffect
+from celeriac.sessions.built_in import BuiltInTool
+from celeriac.sessions.calls import (
+    CallOutcome,
+    CallRequest,
+    DecisionVerb,
+    LateResult,
+    ToolEffect,
+)
 from celeriac.sessions.messages import CallReference, Usage
 
 __all__ = [
@@ -20,8 +27,11 @@ __all__ = [
     "MessageSent",
     "ModelInterrupted",
     "ModelReplied",
+    "PlanExecuted",
     "PlannedCall",
+    "QuestionAnswered",
     "QueuedMessageDeleted",
+    "SettledCall",
     "StepFailed",
     "StepReport",
     "StepReturned",
@@ -81,6 +91,18 @@ class PlannedCall:
     queue: str | None = None
     ordered: bool = False
     shown_bytes: int | None = None
+    approval_timeout_ms: int | None = None
+    built_in: BuiltInTool | None = None
+    """Set for Celeriac's own tools: no worker runs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledCall:
+    """What is recorded of a call that is settled, and perhaps long out of the control state."""
+
+    request: CallRequest
+    outcome: CallOutcome
+    late: LateResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +139,8 @@ class ToolEnded:
     succeeded: bool
     result: JsonValue = None
     error: str | None = None
+    settled: SettledCall | None = None
+    """The call's records, when the call is no longer open: this result is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +150,7 @@ class StepFailed:
     step_id: str
     token: int
     error: str
+    call_id: str | None = None
     retryable: bool = True
     entered: bool = True
     """Whether the tool was entered, or may have been. For `RunModel` it does not matter."""
@@ -139,6 +164,7 @@ class StepReturned:
 
     step_id: str
     token: int
+    call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +188,24 @@ class ApprovalDecided:
     by: str
     digest: str
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered:
+    """A person answered a question of `ask_user`."""
+
+    call_id: str
+    answer: JsonValue
+    """Any JSON value but null; false, 0 and the empty text are answers."""
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExecuted:
+    """A person wants the plan carried out, as it is at this revision."""
+
+    revision: int
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +238,8 @@ Input = (
     | TurnSteered
     | TurnCancelled
     | ApprovalDecided
+    | QuestionAnswered
+    | PlanExecuted
     | CallReconciled
     | WokenUp
     | StepReport

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict
 
 from celeriac.sessions.calls import CallRecord
 from celeriac.sessions.messages import Message, Usage
+from celeriac.sessions.plans import Plan
 from celeriac.sessions.state import QueuedMessage, SessionStatus, StepName
 
 __all__ = [
@@ -101,7 +102,7 @@ class Snapshot(_View):
     unknown_calls: tuple[str, ...]
     """Call IDs whose outcome is unknown and not yet reconciled."""
     queue: tuple[QueuedMessageView, ...]
-    plan: JsonValue = None
+    plan: Plan | None = None
     usage: Usage
     resume_token: str
     """Position in the event stream at this moment (the web part signs it)."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac.sessions.calls import CallStatus, Decision, ToolEffect
 from celeriac.sessions.messages import Usage
+from celeriac.sessions.plans import Plan
 
 __all__ = [
     "NEVER_SENT",
@@ -143,6 +144,7 @@ class OpenCall(_Part):
     digest: str = ""
     """Digest of tool, arguments and definition: what an approval is bound to."""
     approval_reason: str | None = None
+    approval_timeout_ms: int | None = None
     decision: Decision | None = None
     ordered: bool = False
     shown_bytes: int | None = None
@@ -178,6 +180,8 @@ class Turn(_Part):
     model_calls: int = 0
     response_seq: int | None = None
     """Seq of the assistant message whose calls are open."""
+    executes_plan: bool = False
+    """Whether a person had the plan executed: once, a corrective turn follows if it stalls."""
     calls: tuple[OpenCall, ...] = ()
     control: Control | None = None
     usage: Usage = Usage()
@@ -198,6 +202,8 @@ class UnknownCall(_Part):
     tool: str
     attempts: int = 0
     decision: Decision | None = None
+    token: int = 0
+    """Fencing token of the claim that left it unknown; 0 when that was not a claim's end."""
     told_model: bool = False
 
 
@@ -223,6 +229,7 @@ class SessionState(_Part):
     notices: tuple[str, ...] = ()
     """What the model must be told at the beginning of the next turn."""
     usage: Usage = Usage()
+    plan: Plan | None = None
 
     @property
     def status(self) -> SessionStatus:

@@ -36,6 +36,7 @@ __all__ = [
     "ToolPolicy",
     "ToolResult",
     "ToolSource",
+    "explain_invalid",
     "needs_approval",
     "tool",
 ]
@@ -85,6 +86,8 @@ class ToolDefinition:
     input_schema: Mapping[str, JsonValue]
     effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE
     approval: ApprovalRule = False
+    approval_timeout_seconds: float | None = None
+    """How long a call waits for a decision before it counts as not run; None is for ever."""
     timeout_seconds: float | None = None
     max_attempts: int = 3
     backoff_seconds: float | None = None
@@ -108,6 +111,10 @@ class ToolDefinition:
             raise DefinitionError(
                 f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1"
             )
+        for name in ("approval_timeout_seconds", "timeout_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise DefinitionError(f"{self.name}: {name} is {seconds}; it must be > 0, or None")
         # Worked out once: every call and every approval compares it.
         object.__setattr__(self, "digest", self._digest())
 
@@ -183,7 +190,7 @@ class FunctionTool:
         try:
             model = self._parameters.model_validate(dict(arguments))
         except ValidationError as error:
-            raise InvalidArguments(_explain(error)) from None
+            raise InvalidArguments(explain_invalid(error)) from None
         except Exception as error:
             # A validator of the tool's own types broke: the call cannot run, the response can go on.
             fault = f"{type(error).__name__}: {error}"[:200]
@@ -213,6 +220,7 @@ def tool(
     description: str | None = None,
     effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
     requires_approval: ApprovalRule = False,
+    approval_timeout_seconds: float | None = None,
     timeout_seconds: float | None = None,
     max_attempts: int = 3,
     backoff_seconds: float | None = None,
@@ -227,6 +235,7 @@ def tool(
     description: str | None = None,
     effect: ToolEffect = ToolEffect.NON_IDEMPOTENT_WRITE,
     requires_approval: ApprovalRule = False,
+    approval_timeout_seconds: float | None = None,
     timeout_seconds: float | None = None,
     max_attempts: int = 3,
     backoff_seconds: float | None = None,
@@ -241,6 +250,8 @@ def tool(
         description: What it does, for the model; default the docstring.
         effect: What it does to the world. The default is the careful one: a write that never runs twice.
         requires_approval: True, or a predicate over the arguments, to ask a person first.
+        approval_timeout_seconds: How long a call waits for the decision before it counts as not run; None is
+            for ever.
         timeout_seconds: Longest time of one attempt; None is no limit.
         max_attempts: Attempts of a read or an idempotent write; another write has exactly one.
         backoff_seconds: First wait before the next attempt; it doubles. None is the worker's default.
@@ -269,6 +280,7 @@ def tool(
             input_schema=schema,
             effect=effect,
             approval=requires_approval,
+            approval_timeout_seconds=approval_timeout_seconds,
             timeout_seconds=timeout_seconds,
             max_attempts=max_attempts,
             backoff_seconds=backoff_seconds,
@@ -321,7 +333,8 @@ def _schema_of(parameters: type[BaseModel]) -> dict[str, JsonValue]:
     return schema
 
 
-def _explain(error: ValidationError) -> str:
+def explain_invalid(error: ValidationError) -> str:
+    """Say briefly what is wrong with arguments, so that the model can correct them."""
     parts = [
         f"{'.'.join(str(part) for part in item['loc']) or 'arguments'}: {item['msg']}"
         for item in error.errors(include_url=False, include_input=False)[:5]

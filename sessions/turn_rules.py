@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.sessions import call_rules
+from celeriac.sessions import built_in_rules, call_rules
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.draft import Draft, TextSource
 from celeriac.sessions.errors import Conflict, NotFound
@@ -11,12 +11,14 @@ from celeriac.sessions.inputs import (
     MessageSent,
     ModelInterrupted,
     ModelReplied,
+    PlanExecuted,
     QueuedMessageDeleted,
     StepFailed,
     TurnCancelled,
     TurnSteered,
 )
 from celeriac.sessions.messages import Role
+from celeriac.sessions.plans import Plan, PlanStatus, execution_text, stall_text
 from celeriac.sessions.state import (
     Control,
     ControlVerb,
@@ -33,6 +35,7 @@ __all__ = [
     "model_attempt_broke",
     "model_interrupted",
     "model_replied",
+    "plan_executed",
     "queued_message_deleted",
     "steered",
 ]
@@ -92,19 +95,7 @@ def _begin_turn(
     draft: Draft, messages: tuple[QueuedMessage, ...], *, text: str | None = None
 ) -> None:
     """Open a turn with its messages; their text is given, or still beside the queue."""
-    number = draft.state.turns + 1
-    turn = Turn(
-        id=f"t{number}",
-        started_at=draft.now,
-        message_ids=tuple(message.id for message in messages),
-        plan_mode=any(message.plan_mode for message in messages),
-    )
-    draft.update(turn=turn, turns=number)
-    draft.transition(StepName.AWAIT_USER_MESSAGE)
-    draft.event(EventType.TURN_STARTED, turn_id=turn.id)
-    for notice in draft.state.notices:
-        draft.append(Role.NOTICE, text=notice)
-    draft.update(notices=())
+    _open_turn(draft, messages)
     for message in messages:
         draft.append(
             Role.USER,
@@ -114,6 +105,50 @@ def _begin_turn(
         )
         if text is None:
             draft.change.queue_dropped.append(message.id)
+    draft.open_step(StepName.RUN_MODEL)
+
+
+def _open_turn(
+    draft: Draft, messages: tuple[QueuedMessage, ...] = (), *, executes_plan: bool = False
+) -> None:
+    number = draft.state.turns + 1
+    turn = Turn(
+        id=f"t{number}",
+        started_at=draft.now,
+        message_ids=tuple(message.id for message in messages),
+        plan_mode=any(message.plan_mode for message in messages),
+        executes_plan=executes_plan,
+    )
+    draft.update(turn=turn, turns=number)
+    draft.transition(StepName.AWAIT_USER_MESSAGE)
+    draft.event(EventType.TURN_STARTED, turn_id=turn.id)
+    for notice in draft.state.notices:
+        draft.append(Role.NOTICE, text=notice)
+    draft.update(notices=())
+
+
+# --- plans
+
+
+def plan_executed(draft: Draft, event: PlanExecuted) -> bool:
+    """Begin a turn that carries out the reviewed revision of the plan."""
+    plan = built_in_rules.require_executable(draft.state.plan, event.revision)
+    if draft.state.turn is not None:
+        raise Conflict(
+            "A turn is running, and may change the plan; execute it when the turn has ended.",
+            code="turn_running",
+        )
+    _open_turn(draft, executes_plan=True)
+    draft.set_plan(plan.model_copy(update={"status": PlanStatus.ACTIVE}))
+    draft.append(Role.USER, text=execution_text(plan))
+    draft.open_step(StepName.RUN_MODEL)
+    return True
+
+
+def _correct_stalled(draft: Draft, plan: Plan) -> None:
+    """Begin the one corrective turn of an execution that ended with open tasks."""
+    _open_turn(draft)
+    draft.append(Role.NOTICE, text=stall_text(plan))
     draft.open_step(StepName.RUN_MODEL)
 
 
@@ -231,12 +266,16 @@ def _end_turn(
     draft: Draft, state: str, *, error: str | None = None, then: tuple[QueuedMessage, ...] = ()
 ) -> None:
     """Close the turn; the next one begins with `then`, or with the first queued message."""
-    draft.event(EventType.TURN_ENDED, turn_id=draft.turn.id, state=state, error=error)
+    ended = draft.turn
+    draft.event(EventType.TURN_ENDED, turn_id=ended.id, state=state, error=error)
     draft.update(turn=None, updated_at=draft.now)
     if not then and state != "cancelled":
         then = draft.state.queue[:1]
+    plan = draft.state.plan
     if then:
         _start_chosen(draft, tuple(message.id for message in then))
+    elif state == "answered" and ended.executes_plan and plan is not None and plan.open_todos:
+        _correct_stalled(draft, plan)
 
 
 def _start_chosen(draft: Draft, message_ids: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus
+from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus, LateResult
 from celeriac.sessions.snapshot import SessionSummary, StepView, TurnView
 from celeriac.sessions.state import (
     ControlVerb,
@@ -10,14 +10,16 @@ from celeriac.sessions.state import (
     SessionState,
     SessionStatus,
     Step,
-    StepName,
 )
 
 __all__ = ["call_record", "session_summary", "turn_view"]
 
 
 def call_record(
-    request: CallRequest, outcome: CallOutcome | None, state: SessionState
+    request: CallRequest,
+    outcome: CallOutcome | None,
+    state: SessionState,
+    late: LateResult | None = None,
 ) -> CallRecord:
     """Join what was asked, how it ended, and, while it is open, where it is.
 
@@ -25,6 +27,7 @@ def call_record(
         request: The call's request.
         outcome: Its outcome, if it settled.
         state: The session's control state.
+        late: A result that came after it had been settled otherwise.
 
     Returns:
         The call as people see it.
@@ -42,9 +45,12 @@ def call_record(
             "result": outcome.result,
             "error": outcome.error,
             "reconciled_by": outcome.reconciled_by,
+            "answered_by": outcome.answered_by,
+            "cancelled_while": outcome.cancelled_while,
             "settled_at": outcome.settled_at,
             "decision": outcome.decision or known.get("decision"),
         }
+    known["late_result"] = late
     known.setdefault("status", CallStatus.PENDING)
     return CallRecord.model_validate(known)
 
@@ -113,7 +119,7 @@ def _step_view(step: Step) -> StepView:
         state=word,
         since=timing.claimed_at or step.created_at,
         next_attempt_at=timing.not_before if word == "retrying" else None,
-        due=timing.due if step.name is StepName.AWAIT_TIMER else None,
+        due=timing.due if step.name.waits else None,
         owner=timing.owner or None,
         last_error=step.last_error,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from celeriac.connectors.toolset import Toolset
+from celeriac.sessions.built_in import BuiltInTool, plan_instructions
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.inputs import Input, ModelInterrupted, ModelReplied, StepFailed
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
-from celeriac.sessions.state import StepName
+from celeriac.sessions.state import SessionState, StepName, Turn
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
 from celeriac.tasks.model_stream import read_reply
@@ -35,7 +36,7 @@ def _work(here: Runtime, claim: Claim) -> Input:
     if turn is not None and turn.model_calls >= agent.max_model_calls_per_turn:
         limit = agent.max_model_calls_per_turn
         return _failed(claim, f"it reached its limit of {limit} model calls", retryable=False)
-    toolset = here.toolset(agent)
+    toolset = _toolset(here, agent, turn)
     request = _request(here, claim, agent, toolset)
     try:
         reply = read_reply(here, claim, agent, request)
@@ -57,12 +58,18 @@ def _failed(claim: Claim, error: str, *, retryable: bool = True) -> StepFailed:
     return StepFailed(claim.step.id, claim.token, error, retryable=retryable)
 
 
+def _toolset(here: Runtime, agent: AgentDefinition, turn: Turn | None) -> Toolset:
+    toolset = here.toolset(agent)
+    planning = turn is not None and turn.plan_mode
+    return toolset.only({BuiltInTool.WRITE_TODOS}) if planning else toolset
+
+
 def _request(here: Runtime, claim: Claim, agent: AgentDefinition, toolset: Toolset) -> ModelRequest:
     state = claim.loaded.state
     allowed = here.models_of(agent)
     return ModelRequest(
         model=state.model if state.model in allowed else allowed[0],
-        instructions=agent.instructions,
+        instructions=_instructions(agent, state),
         messages=claim.messages,
         tools=toolset.definitions,
         session_id=state.session_id,
@@ -70,6 +77,12 @@ def _request(here: Runtime, claim: Claim, agent: AgentDefinition, toolset: Tools
         attempt=claim.step.attempt,
         timeout_seconds=here.settings.model_timeout_seconds,
     )
+
+
+def _instructions(agent: AgentDefinition, state: SessionState) -> str:
+    planning = state.turn is not None and state.turn.plan_mode
+    of_plan = plan_instructions(state.plan, planning=planning)
+    return f"{agent.instructions}\n\n{of_plan}" if of_plan else agent.instructions
 
 
 def _replied(

@@ -102,7 +102,7 @@ def _run(here: Runtime, claim: Claim, work: Work) -> Input:
         return work(here, claim)
     except BaseException as error:  # noqa: BLE001 - whatever breaks is this attempt's outcome
         _log.exception("Step %s of %s broke", claim.step.id, claim.loaded.state.session_id)
-        return StepFailed(claim.step.id, claim.token, error_text(error))
+        return StepFailed(claim.step.id, claim.token, error_text(error), claim.step.call_id)
 
 
 def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:

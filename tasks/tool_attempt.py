@@ -7,7 +7,6 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -27,7 +26,7 @@ from celeriac.sessions.jsonsafe import (
 from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult, needs_approval
 from celeriac.tasks.runtime import Runtime
-from celeriac.tasks.step import error_text
+from celeriac.tasks.step import commit_until_answered, error_text
 
 __all__ = ["tool_attempt"]
 
@@ -71,7 +70,14 @@ def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValu
 
 
 def _not_entered(claim: Claim, why: str, *, retryable: bool = False) -> StepFailed:
-    return StepFailed(claim.step.id, claim.token, why, retryable=retryable, entered=False)
+    return StepFailed(
+        claim.step.id,
+        claim.token,
+        why,
+        claim.step.call_id,
+        retryable=retryable,
+        entered=False,
+    )
 
 
 def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> ToolChanged | None:
@@ -96,23 +102,99 @@ def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> Tool
 
 
 def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]) -> Input:
-    step, token = claim.step, claim.token
-    call_id = step.call_id or ""
+    attempt = _Attempt(here, claim, tool)
+    limit = tool.definition.timeout_seconds
     try:
-        value = _invoke(here, tool, arguments, _context(here, claim, tool))
-    except ToolFailed as error:
-        return ToolEnded(step.id, token, call_id, succeeded=False, error=_message(error))
+        if limit is None or tool.runs_async:
+            return attempt.run(arguments)
+        return attempt.run_in_thread(arguments, limit)
     except TimeoutError:
-        limit = tool.definition.timeout_seconds
-        return StepFailed(step.id, token, f"no result within {limit:g} s" if limit else "timed out")
-    except BaseException as error:  # noqa: BLE001 - a broken attempt, even SystemExit, has an outcome
-        return StepFailed(step.id, token, error_text(error))
-    if isinstance(value, ToolResult) and value.is_error:
-        error_shown = _error_of(value, here.settings.result_kept_bytes)
-        return ToolEnded(step.id, token, call_id, succeeded=False, error=error_shown)
-    result = value.value if isinstance(value, ToolResult) else value
-    kept = bounded_value(to_json_value(result), here.settings.result_kept_bytes)
-    return ToolEnded(step.id, token, call_id, succeeded=True, result=kept)
+        return attempt.broke(f"no result within {limit:g} s" if limit else "timed out")
+
+
+class _Attempt:
+    """One attempt that enters the tool, and what is said of its end.
+
+    Args:
+        here: This process's parts.
+        claim: The claim of the call's step.
+        tool: The tool.
+    """
+
+    def __init__(self, here: Runtime, claim: Claim, tool: BoundTool) -> None:
+        self._here = here
+        self._claim = claim
+        self._tool = tool
+        self._call_id = claim.step.call_id or ""
+        self._limit = here.settings.result_kept_bytes
+
+    def run(self, arguments: dict[str, JsonValue]) -> Input:
+        """Enter the tool and say how it ended.
+
+        Raises:
+            TimeoutError: An async tool gave no result in time, or the tool raised it.
+        """
+        timeout = self._tool.definition.timeout_seconds
+        try:
+            value = self._tool.invoke(arguments, _context(self._here, self._claim, self._tool))
+            if inspect.isawaitable(value):
+                value = self._here.loop.run(_within(value, timeout))
+        except ToolFailed as error:
+            return self._ended(error=_message(error))
+        except TimeoutError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a broken attempt, even SystemExit, has an outcome
+            return self.broke(error_text(error))
+        if isinstance(value, ToolResult) and value.is_error:
+            return self._ended(error=_error_of(value, self._limit))
+        result = value.value if isinstance(value, ToolResult) else value
+        return self._ended(result=bounded_value(to_json_value(result), self._limit))
+
+    def run_in_thread(self, arguments: dict[str, JsonValue], limit: float) -> Input:
+        """Run a sync tool with a time limit.
+
+        A thread cannot be killed: a tool that overruns goes on, and how it ends is reported late.
+
+        Raises:
+            TimeoutError: It gave no result in time.
+        """
+        lock = threading.Lock()
+        ends: list[Input] = []
+        overrun = False
+
+        def target() -> None:
+            try:
+                end = self.run(arguments)
+            except TimeoutError as error:
+                end = self.broke(error_text(error))
+            with lock:
+                ends.append(end)
+                late = overrun
+            if late:
+                commit_until_answered(self._here, self._claim, end)
+
+        thread = threading.Thread(target=target, name=f"celeriac-{self._call_id}", daemon=True)
+        thread.start()
+        thread.join(limit)
+        with lock:
+            overrun = not ends
+        if overrun:
+            raise TimeoutError
+        return ends[0]
+
+    def broke(self, error: str) -> StepFailed:
+        """Say that the attempt broke after the tool had been entered."""
+        return StepFailed(self._claim.step.id, self._claim.token, error, self._call_id)
+
+    def _ended(self, *, result: JsonValue = None, error: str | None = None) -> ToolEnded:
+        return ToolEnded(
+            self._claim.step.id,
+            self._claim.token,
+            self._call_id,
+            succeeded=error is None,
+            result=result,
+            error=error,
+        )
 
 
 def _message(error: ToolFailed) -> str:
@@ -145,43 +227,5 @@ def _context(here: Runtime, claim: Claim, tool: BoundTool) -> ToolContext:
     )
 
 
-def _invoke(
-    here: Runtime, tool: BoundTool, arguments: dict[str, JsonValue], context: ToolContext
-) -> object:
-    limit = tool.definition.timeout_seconds
-    if tool.runs_async or limit is None:
-        result = tool.invoke(arguments, context)
-        return here.loop.run(_within(result, limit)) if inspect.isawaitable(result) else result
-    return _in_thread(tool, arguments, context, limit)
-
-
 async def _within(result: Awaitable[object], limit: float | None) -> object:
     return await asyncio.wait_for(result, limit)
-
-
-@dataclass(slots=True)
-class _Box:
-    value: object = None
-    error: BaseException | None = None
-
-
-def _in_thread(
-    tool: BoundTool, arguments: dict[str, JsonValue], context: ToolContext, limit: float
-) -> object:
-    """Run a sync tool with a time limit. A thread cannot be killed: a tool that overruns goes on, unheard."""
-    box = _Box()
-
-    def target() -> None:
-        try:
-            box.value = tool.invoke(arguments, context)
-        except BaseException as error:  # noqa: BLE001 - raised again in the step's thread
-            box.error = error
-
-    thread = threading.Thread(target=target, name=f"celeriac-{context.call_id}", daemon=True)
-    thread.start()
-    thread.join(limit)
-    if thread.is_alive():
-        raise TimeoutError
-    if box.error is not None:
-        raise box.error
-    return box.value

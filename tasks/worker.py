@@ -72,8 +72,6 @@ def _warn_of_unused(agents: Iterable[AgentDefinition]) -> None:
     """Say which parts of the definitions have no effect in this version."""
     for agent in agents:
         parts = {
-            "built_in_tools": agent.built_in_tools,
-            "plan_mode_enabled": agent.plan_mode_enabled,
             "compaction": agent.compaction,
         }
         unused = [name for name, value in parts.items() if value]

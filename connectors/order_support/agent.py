@@ -12,8 +12,9 @@ from typing import Annotated
 from pydantic import Field
 
 from celeriac.connectors.order_support.desk import OrderDesk
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import ToolEffect
-from celeriac.sessions.definition import AgentDefinition, BuiltInTool
+from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.tools import ToolContext, tool
 
 __all__ = ["cancel_order", "look_up_order", "order_support", "set_note"]

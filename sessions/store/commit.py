@@ -8,7 +8,7 @@ from celeriac.sessions.codec import write_record, write_state, write_timing
 from celeriac.sessions.draft import Change
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, StepName
-from celeriac.sessions.store.keys import SessionKeys, step_field
+from celeriac.sessions.store.keys import SessionKeys, call_fields, step_field
 from celeriac.sessions.store.scripts import Argument
 
 __all__ = ["Writes", "commit_writes"]
@@ -57,6 +57,7 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     writes = Writes(keys.session)
     _write_state(writes, keys, before, change.state)
     _write_conversation(writes, keys, change)
+    _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
     _write_events(writes, keys, change, settings)
     _write_indexes(writes, keys, before, change)
@@ -84,13 +85,6 @@ def _write_state(
 def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> None:
     if change.messages:
         writes.add("RPUSH", keys.log, *(write_record(new.message) for new in change.messages))
-    records: list[Argument] = []
-    for request in change.requests:
-        records += [request.id, write_record(request)]
-    for call_id, outcome in change.outcomes.items():
-        records += [call_id + ":o", write_record(outcome)]
-    if records:
-        writes.add("HSET", keys.calls, *records)
     waiting: list[Argument] = []
     for message_id, text in change.queue_texts.items():
         if message_id not in change.queue_dropped:
@@ -101,6 +95,18 @@ def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> No
         writes.add("HDEL", keys.queue, *change.queue_dropped)
     if change.message_ids:
         writes.add("SADD", keys.ids, *change.message_ids)
+
+
+def _write_records(writes: Writes, keys: SessionKeys, change: Change) -> None:
+    records: list[Argument] = []
+    for request in change.requests:
+        records += [call_fields(request.id)[0], write_record(request)]
+    for call_id, outcome in change.outcomes.items():
+        records += [call_fields(call_id)[1], write_record(outcome)]
+    for call_id, late in change.late_results.items():
+        records += [call_fields(call_id)[2], write_record(late)]
+    if records:
+        writes.add("HSET", keys.calls, *records)
 
 
 def _write_history(

@@ -9,7 +9,7 @@ key                   type    lifetime       holds
 s:<id>                hash    permanent      `state` (JSON), `version`, `fence`, `context_from` and one
                                              `c:<step>` per open step (its timing)
 s:<id>:log            list    permanent      messages, one entry each
-s:<id>:calls          hash    permanent      `<call>` request and `<call>:o` outcome
+s:<id>:calls          hash    permanent      `<call>` request, `<call>:o` outcome, `<call>:l` late result
 s:<id>:steps          list    permanent      step history, capped
 s:<id>:queue          hash    permanent      texts of queued messages; absent when the queue is empty
 s:<id>:ids            set     permanent      client message ids already taken
@@ -41,6 +41,7 @@ __all__ = [
     "WORKERS",
     "PartitionKeys",
     "SessionKeys",
+    "call_fields",
     "partition_of",
     "step_field",
 ]
@@ -61,6 +62,11 @@ def partition_of(session_id: str) -> int:
 def step_field(step_id: str) -> str:
     """Return the field of the session hash that holds a step's timing."""
     return "c:" + step_id
+
+
+def call_fields(call_id: str) -> tuple[str, str, str]:
+    """Return the fields of the calls hash that hold a call's request, outcome and late result."""
+    return call_id, call_id + ":o", call_id + ":l"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from celeriac.sessions.codec import read_record
 from celeriac.sessions.draft import Change, NewMessage, TextSource
 from celeriac.sessions.jsonsafe import truncate_text
 from celeriac.sessions.settings import Settings
-from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.keys import SessionKeys, call_fields
 
 __all__ = ["fill_in_texts"]
 
@@ -68,7 +68,7 @@ def _outcomes(client: redis.Redis, keys: SessionKeys, change: Change) -> dict[st
         and new.message.call_id not in outcomes
     ]
     if missing:
-        raw = client.hmget(keys.calls, [call_id + ":o" for call_id in missing])
+        raw = client.hmget(keys.calls, [call_fields(call_id)[1] for call_id in missing])
         for call_id, entry in zip(missing, cast("list[bytes | None]", raw), strict=True):
             if entry is not None:
                 outcomes[call_id] = read_record(CallOutcome, entry)

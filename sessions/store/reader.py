@@ -7,7 +7,7 @@ from typing import cast
 
 import redis
 
-from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus
+from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus, LateResult
 from celeriac.sessions.codec import read_record
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventBatch, StoredEvent
@@ -18,7 +18,7 @@ from celeriac.sessions.snapshot import MessagePage, QueuedMessageView, Snapshot,
 from celeriac.sessions.state import SessionState
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.connection import store_errors
-from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.keys import SessionKeys, call_fields
 from celeriac.sessions.store.sessions import SessionStore, loaded_from
 from celeriac.sessions.views import call_record, turn_view
 
@@ -94,6 +94,7 @@ class SessionReader:
                 QueuedMessageView(**dict(item), text=texts.get(item.id.encode(), b"").decode())
                 for item in state.queue
             ),
+            plan=state.plan,
             usage=state.usage,
             resume_token=position.decode(),
             version=int(loaded.version),
@@ -133,7 +134,7 @@ class SessionReader:
         if not call_ids:
             return ()
         keys = SessionKeys.of(state.session_id)
-        names = [name for call_id in call_ids for name in (call_id, call_id + ":o")]
+        names = [name for call_id in call_ids for name in call_fields(call_id)]
         with store_errors():
             raw = cast("list[bytes | None]", self._client.hmget(keys.calls, names))
         return tuple(
@@ -141,8 +142,9 @@ class SessionReader:
                 read_record(CallRequest, request),
                 read_record(CallOutcome, outcome) if outcome else None,
                 state,
+                read_record(LateResult, late) if late else None,
             )
-            for request, outcome in zip(raw[::2], raw[1::2], strict=True)
+            for request, outcome, late in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
             if request is not None
         )
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 import redis
 
 from celeriac.sessions.advance import advance, start
-from celeriac.sessions.calls import CallRequest
+from celeriac.sessions.calls import CallOutcome, CallRequest, LateResult
 from celeriac.sessions.codec import read_record, read_state, read_timing
 from celeriac.sessions.draft import Change, Rules
 from celeriac.sessions.errors import CeleriacError, NotFound
 from celeriac.sessions.events import EventType, LiveEvent
-from celeriac.sessions.inputs import Input, StepReport
+from celeriac.sessions.inputs import Input, SettledCall, StepReport, ToolEnded
 from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.commit import Writes, commit_writes
 from celeriac.sessions.store.connection import DirectConnections, store_errors
-from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
+from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, call_fields, step_field
 from celeriac.sessions.store.materialise import fill_in_texts
 
 __all__ = [
@@ -208,6 +208,8 @@ class SessionStore:
         Raises:
             Refused: The input does not fit the state.
         """
+        if isinstance(event, ToolEnded) and _is_late(event, loaded.state):
+            event = replace(event, settled=self._settled(loaded.state.session_id, event.call_id))
         change = advance(loaded.state, event, loaded.now, self.rules)
         if change is None:
             return loaded.state
@@ -291,6 +293,20 @@ class SessionStore:
             self._dispatcher.after_commit(state.session_id, change.send)
         return True
 
+    def _settled(self, session_id: str, call_id: str) -> SettledCall | None:
+        """Read what is recorded of a call that is settled."""
+        fields = call_fields(call_id)
+        with store_errors():
+            raw = self.client.hmget(SessionKeys.of(session_id).calls, fields)
+        request, outcome, late = cast("list[bytes | None]", raw)
+        if request is None or outcome is None:
+            return None
+        return SettledCall(
+            read_record(CallRequest, request),
+            read_record(CallOutcome, outcome),
+            read_record(LateResult, late) if late else None,
+        )
+
     # --- leases and waking
 
     def renew(self, session_id: str, step_id: str, token: int) -> bool:
@@ -372,6 +388,11 @@ def _guard_of(event: Input, state: SessionState) -> tuple[str, str]:
         if step is not None and step.timing.token == event.token:
             return step_field(step.id), str(event.token)
     return "", ""
+
+
+def _is_late(event: ToolEnded, state: SessionState) -> bool:
+    step = state.step(event.step_id)
+    return step is None or step.timing.token != event.token
 
 
 def loaded_from(now: int, fields: Sequence[bytes]) -> Loaded:

@@ -29,7 +29,7 @@ def test_a_message_is_sent_in_place_and_its_answer_streams(
     fake.delta(sid, "Once **upon")
     fake.delta(sid, " a time**")
     expect(page.locator("#live [data-live=text]")).to_have_text("Once **upon a time**")
-    fake.answer(sid, "Once **upon a time**")
+    fake.reply(sid, "Once **upon a time**")
     expect(page.locator(".transcript strong")).to_have_text("upon a time")
     expect(page.locator("#live")).to_be_hidden()
     expect(page.locator("#announce")).to_have_text("Ready for your message")
@@ -211,7 +211,7 @@ def test_a_server_without_a_free_stream_is_polled(
     page.route("**/events?*", lambda route: route.fulfill(status=503))
     page.goto(f"/sessions/{sid}")
     expect(page.locator("#connection")).to_contain_text("checking every 5 seconds")
-    fake.answer(sid, "read by polling")
+    fake.reply(sid, "read by polling")
     expect(page.locator(".transcript")).to_contain_text("read by polling")
 
 

@@ -94,7 +94,11 @@ def test_the_default_agent_can_be_set(session_store: SessionStore, settings: Set
         ({"agent": "helper", "model": "other"}, "unknown_model", "helper has no model 'other'"),
         ({"message": " \n\t"}, "blank_message", "blank"),
         ({"message": "x" * 262_145}, "message_too_large", "262,145 bytes; the limit is 262,144"),
-        ({"message": "x", "plan_mode": True}, "plan_mode_unavailable", "without plan_mode"),
+        (
+            {"message": "x", "plan_mode": True},
+            "plan_mode_unavailable",
+            "Agent desk has no plan mode",
+        ),
         ({"message": "x", "message_id": "a b"}, "invalid_message_id", "1 to 64"),
         ({"message": "x", "message_id": ""}, "invalid_message_id", "1 to 64"),
         ({"message": "x", "message_id": "m" * 65}, "invalid_message_id", "1 to 64"),

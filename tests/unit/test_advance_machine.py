@@ -275,12 +275,17 @@ class Sessions(RuleBasedStateMachine):
         token = claimed.step.timing.token
         retryable, delay_ms = dice.choice([True, False]), dice.choice(DELAYS)
         error = dice.choice(ERRORS)
-        event = StepFailed(claimed.step.id, token, error, retryable, claimed.entered, delay_ms)
+        step = claimed.step
+        event = StepFailed(
+            step.id, token, error, step.call_id, retryable, claimed.entered, delay_ms
+        )
         self._report(claimed, event)
 
     def a_worker_gives_a_step_back(self, dice: Random) -> None:
         claimed = dice.choice(self._claims("unused"))
-        self._report(claimed, StepReturned(claimed.step.id, claimed.step.timing.token))
+        self._report(
+            claimed, StepReturned(claimed.step.id, claimed.step.timing.token, claimed.step.call_id)
+        )
 
     def a_worker_finds_the_definition_changed(self, dice: Random) -> None:
         claimed = dice.choice(self._claims("approved"))

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from celeriac.sessions.calls import ToolEffect
-from celeriac.sessions.definition import AgentDefinition, BuiltInTool
+from celeriac.sessions.built_in import BuiltInTool
+from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import ConfigurationError, DefinitionError
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, tool
 

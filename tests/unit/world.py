@@ -262,10 +262,12 @@ class World:
     ) -> bool:
         """Let an attempt break."""
         token = step.timing.token
-        return self.apply(StepFailed(step.id, token, error, retryable, entered, delay_ms))
+        return self.apply(
+            StepFailed(step.id, token, error, step.call_id, retryable, entered, delay_ms)
+        )
 
     def gives_back(self, step: Step) -> bool:
-        return self.apply(StepReturned(step.id, step.timing.token))
+        return self.apply(StepReturned(step.id, step.timing.token, step.call_id))
 
     def finds_changed(
         self, step: Step, digest: str = "new digest", effect: ToolEffect | None = None

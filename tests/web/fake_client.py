@@ -94,7 +94,7 @@ class FakeClient(SessionClient):
             session.calls[call.id] = call
         self._add(session, role, text, calls=references, reasoning=reasoning)
 
-    def answer(self, sid: str, text: str) -> None:
+    def reply(self, sid: str, text: str) -> None:
         session = self.sessions[sid]
         self._end_turn(session)
         self.say(sid, text)

@@ -1,0 +1,90 @@
+"""Rules of late reports: a worker that was thought dead says after all how its attempt ended. Pure.
+
+Nothing that such a worker says is lost. Whatever still says something new settles the call or its unknown
+outcome; what comes too late for that is kept on the call's record.
+"""
+
+from __future__ import annotations
+
+from celeriac.sessions import call_rules
+from celeriac.sessions.calls import DID_NOT_RUN, CallStatus, LateResult, ToolEffect
+from celeriac.sessions.draft import Draft
+from celeriac.sessions.inputs import SettledCall, StepFailed, StepReturned, ToolEnded
+from celeriac.sessions.state import OpenCall, UnknownCall
+
+__all__ = ["did_not_run", "settles_open_call", "tool_ended_late"]
+
+_BY = "late result"
+
+
+def settles_open_call(draft: Draft, call: OpenCall, event: ToolEnded) -> bool:
+    """Settle a call that is to be tried again, or waits to be asked again; say whether that was done.
+
+    Only a success does: that one attempt failed says nothing about the next.
+    """
+    step = next((step for step in draft.state.steps if step.call_id == call.id), None)
+    if step is None or not event.succeeded:
+        return False
+    call_rules.tool_ended(draft, call, step, event)
+    return True
+
+
+def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
+    """Settle an unknown outcome, or keep the result on the record of a call that is settled."""
+    unknown = _unknown(draft, event.call_id)
+    if unknown is not None and (event.succeeded or unknown.attempts <= 1):
+        call_rules.settle_unknown_later(
+            draft,
+            unknown,
+            succeeded=event.succeeded,
+            by=_BY,
+            result=event.result,
+            error=event.error,
+            token=event.token,
+        )
+        return True
+    settled = event.settled
+    if settled is None or _is_repetition(settled, event.token):
+        return False
+    draft.change.late_results[event.call_id] = LateResult(
+        succeeded=event.succeeded,
+        result=event.result,
+        error=event.error,
+        at=draft.now,
+        token=event.token,
+    )
+    draft.call_event(event.call_id, settled.request.tool, settled.outcome.status)
+    if event.succeeded and _contradicts(settled):
+        draft.tell_model(
+            f"A late result of the earlier call {event.call_id} of {settled.request.tool} arrived: it "
+            f"succeeded, although it was recorded as {settled.outcome.status.value}."
+        )
+    return True
+
+
+def did_not_run(draft: Draft, event: StepFailed | StepReturned, why: str) -> bool:
+    """Settle an unknown outcome whose only attempt, as its worker now says, never entered the tool."""
+    unknown = _unknown(draft, event.call_id)
+    if unknown is None or unknown.attempts != 1 or unknown.token != event.token:
+        return False
+    call_rules.settle_unknown_later(
+        draft, unknown, succeeded=False, by=_BY, error=DID_NOT_RUN + why, token=event.token
+    )
+    return True
+
+
+def _unknown(draft: Draft, call_id: str | None) -> UnknownCall | None:
+    return next((entry for entry in draft.state.unknown if entry.id == call_id), None)
+
+
+def _is_repetition(settled: SettledCall, token: int) -> bool:
+    """Whether this very report was stored before, and only its answer was lost."""
+    return settled.outcome.token == token or (
+        settled.late is not None and settled.late.token == token
+    )
+
+
+def _contradicts(settled: SettledCall) -> bool:
+    """Whether the model was told that a write did not happen."""
+    writes = settled.request.effect is not ToolEffect.READ
+    return writes and settled.outcome.status in {CallStatus.FAILED, CallStatus.REJECTED}
