@@ -270,14 +270,16 @@ def _woken_up(draft: Draft, event: WokenUp) -> bool:
     changed = False
     for step in draft.state.steps:
         due = step.timing.due
-        if due is None or due > draft.now or draft.state.step(step.id) is None:
+        end = event.dead_owners.get(step.timing.owner) if step.timing.claimed else None
+        is_due = end is not None or (due is not None and due <= draft.now)
+        if not is_due or draft.state.step(step.id) is None:
             continue
         changed = True
-        if step.timing.claimed and event.after_outage:
+        if step.timing.claimed and event.after_outage and end is None:
             later = step.timing.evolve(due=draft.now + draft.rules.lease_ms)
             draft.replace_step(step.evolve(timing=later))
         elif step.timing.claimed:
-            error = f"the worker that ran it was lost ({step.timing.owner})"
+            error = f"{end or 'the worker that ran it was lost'} ({step.timing.owner})"
             lost = StepFailed(step.id, step.timing.token, error, delay_ms=0)
             _attempt_broke(draft, step, lost, "lost")
         elif step.name.waits:

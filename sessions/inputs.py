@@ -5,7 +5,7 @@ Those that end a step carry the fencing token of its claim, so a result of a los
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -227,6 +227,9 @@ class WokenUp:
     """Queues with a backlog, where a step's message is late rather than lost."""
     after_outage: bool = False
     """The store was away: every lease looks expired, so each is given its time once more."""
+    dead_owners: Mapping[str, str] = field(default_factory=dict)
+    """Owners of claims that certainly run nothing any more, each with what became of it: their leases
+    count as over."""
 
 
 StepReport = ModelReplied | ModelInterrupted | ToolEnded | StepFailed | StepReturned | ToolChanged

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Mapping
@@ -12,10 +13,12 @@ from celeriac.connectors.toolset import Toolset, build_toolset
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import Settings, load_settings
+from celeriac.sessions.store.lives import Lives
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.celery import app
 from celeriac.tasks.dispatch import open_store
 from celeriac.tasks.leases import LeaseKeeper
+from celeriac.tasks.life import Life, record_of_this_process
 from celeriac.tasks.loop import LoopThread
 
 __all__ = ["Runtime", "load_worker_agents", "name_worker", "runtime"]
@@ -39,7 +42,13 @@ class Runtime:
         self.loop = LoopThread()
         self.models = ModelClients()
         self.leases = LeaseKeeper(self.store, settings.lease_seconds)
-        self.owner = f"{worker}/{os.getpid()}"
+        self.worker = worker
+        # A process id comes again; nobody else will ever be this owner.
+        self.owner = f"{worker}/{os.getpid()}/{secrets.token_hex(4)}"
+        self.lives = Lives(self.store.client, self.store.direct)
+        record = record_of_this_process(worker, settings.lease_seconds)
+        self.life = Life(self.lives, self.owner, record)
+        self.life.start()
         self._toolsets: dict[str, Toolset] = {}
 
     def toolset(self, agent: AgentDefinition) -> Toolset:

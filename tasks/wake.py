@@ -12,10 +12,12 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from celery import Celery, bootsteps
+from celery.exceptions import WorkerLostError
+from celery.signals import task_failure, worker_process_shutdown, worker_shutdown
 
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.definition import AgentDefinition
@@ -25,7 +27,9 @@ from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PARTITIONS
 from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.lives import LifeRecord
 from celeriac.sessions.store.reader import SessionReader
+from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.runtime import Runtime, runtime
 from celeriac.tasks.urls import broker_is_store
@@ -57,7 +61,11 @@ class WakeLoop:
         self._interval = here.settings.wake_interval_seconds
         self._lease = here.settings.lease_seconds
         self._outage_after = self._interval * _LONGEST_WAIT + self._lease / 2
-        self._stop = threading.Event()
+        self._stopped = False
+        self._call = threading.Event()
+        self._undertaker = Undertaker(
+            here.lives, here.life, here.owner, here.worker, here.settings.lease_seconds
+        )
         self._partitions = list(range(PARTITIONS))
         self._lists = SessionLists(
             here.store, SessionReader(here.store, here.settings), here.settings
@@ -68,9 +76,14 @@ class WakeLoop:
 
     def run(self) -> None:
         """Look at the index at every interval; an outage of the store is waited out."""
-        while not self._stop.wait(self._interval * random.uniform(0.7, _LONGEST_WAIT)):  # noqa: S311
+        while True:
+            self._call.wait(self._interval * random.uniform(0.7, _LONGEST_WAIT))  # noqa: S311
+            self._call.clear()
+            if self._stopped:
+                return
             try:
                 self.look()
+                self.free_claims_of_the_dead()
                 self._announce()
             except StoreUnavailable as error:
                 _log.warning("The wake loop waits for the store: %s", error)
@@ -80,7 +93,12 @@ class WakeLoop:
 
     def stop(self) -> None:
         """End `run` soon."""
-        self._stop.set()
+        self._stopped = True
+        self._call.set()
+
+    def look_now(self) -> None:
+        """Let `run` look at once: something has happened."""
+        self._call.set()
 
     def look(self) -> int:
         """Move on every session that is due; return how many there were."""
@@ -100,6 +118,27 @@ class WakeLoop:
                 self._wake(session_id, event)
         self._ended_at = time.monotonic()
         return len(due)
+
+    def free_claims_of_the_dead(self) -> None:
+        """Give the steps of dead processes back, before their leases are over."""
+        dead = self._undertaker.look()
+        if dead:
+            self.free_claims(dead, "the worker that ran it was lost")
+
+    def free_claims(self, owners: Mapping[str, LifeRecord], why: str) -> None:
+        """Give the steps of some owners back.
+
+        Args:
+            owners: The owners; they run nothing any more.
+            why: What became of them, as their sessions will tell.
+
+        Raises:
+            StoreUnavailable: The store did not answer; the leases will tell.
+        """
+        event = WokenUp(backlogged=self._backlogged(), dead_owners=dict.fromkeys(owners, why))
+        lease_ms = max(record.lease_ms for record in owners.values())
+        for session_id in self._here.lives.claims_of(owners, lease_ms):
+            self._wake(session_id, event)
 
     def _wake(self, session_id: str, event: WokenUp) -> None:
         try:
@@ -200,6 +239,11 @@ class WakeLoopStep(bootsteps.StartStopStep):
         )
         self._thread = threading.Thread(target=self._loop.run, name="celeriac-wake", daemon=True)
         self._thread.start()
+        task_failure.connect(self._task_failed)
+
+    def _task_failed(self, exception: object = None, **_: object) -> None:
+        if self._loop is not None and isinstance(exception, WorkerLostError):
+            self._loop.look_now()
 
     def stop(self, parent: object) -> None:  # noqa: ARG002 - Celery's signature
         """Stop the loop; the worker finishes what it runs."""
@@ -212,5 +256,13 @@ class WakeLoopStep(bootsteps.StartStopStep):
 
 
 def install(app: Celery) -> None:
-    """Let every worker of this app run the wake loop."""
+    """Let every worker of this app run the wake loop, and its processes say when they end."""
     app.steps["worker"].add(WakeLoopStep)
+    worker_shutdown.connect(_process_ends, weak=False)
+    worker_process_shutdown.connect(_process_ends, weak=False)
+
+
+def _process_ends(**_: object) -> None:
+    here = runtime()
+    if here.leases.held == 0:
+        here.life.end()

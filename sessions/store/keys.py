@@ -20,8 +20,9 @@ approvals             zset    permanent      <session>:<call> -> since when it w
 unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
 ===================== ======= ============== ==========================================================
 
-Outside the partitions (prefix ``celeriac:``): `workers` and `agents`, hashes that workers refresh and prune.
-The broker's own keys belong to Celery and kombu.
+Outside the partitions (prefix ``celeriac:``): `workers` and `agents`, hashes that workers refresh and prune, and
+`lives`, a hash of the processes that run steps. Each of those holds a subscription to a channel of its own,
+``life:<owner>``, for as long as it lives. The broker's own keys belong to Celery and kombu.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from celeriac.sessions.state import SessionStatus
 
 __all__ = [
     "AGENTS",
+    "LIFE_CHANNEL",
+    "LIVES",
     "PARTITIONS",
     "PREFIX",
     "WORKERS",
@@ -52,6 +55,9 @@ PARTITIONS = 64
 
 WORKERS = PREFIX + "workers"
 AGENTS = PREFIX + "agents"
+LIVES = PREFIX + "lives"
+LIFE_CHANNEL = PREFIX + "life:"
+"""What the channel of a process begins with; its owner id follows."""
 
 
 def partition_of(session_id: str) -> int:

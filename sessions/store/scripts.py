@@ -10,7 +10,17 @@ from redis.exceptions import NoScriptError
 
 from celeriac.sessions.store.connection import DirectConnections
 
-__all__ = ["CLAIM", "COMMIT", "LOAD", "RENEW", "SNAPSHOT", "TAKE_DUE", "Argument", "Script"]
+__all__ = [
+    "CLAIM",
+    "COMMIT",
+    "LOAD",
+    "MISSING_LIVES",
+    "RENEW",
+    "SNAPSHOT",
+    "TAKE_DUE",
+    "Argument",
+    "Script",
+]
 
 Argument = str | bytes | int
 
@@ -48,3 +58,4 @@ COMMIT = Script("commit")
 RENEW = Script("renew")
 TAKE_DUE = Script("take_due")
 SNAPSHOT = Script("snapshot")
+MISSING_LIVES = Script("missing_lives")

@@ -34,6 +34,7 @@ RULES = (
     Rule(_PARTITION + "unknown", "zset"),
     Rule("celeriac:workers", "hash"),
     Rule("celeriac:agents", "hash"),
+    Rule("celeriac:lives", "hash"),
     # The broker's own, where it is the same server.
     Rule(r"celeriac\.[a-z.-]+", "list"),
     Rule(r"_kombu\.binding\..+", "set"),

@@ -37,7 +37,8 @@ class Watch:
         self.interval = interval
         values = {"lease_seconds": LEASE, "wake_interval_seconds": interval}
         settings = store.settings.model_copy(update=values)
-        here = SimpleNamespace(store=store, settings=settings)
+        nobody = {"lives": None, "life": None, "owner": "w/1", "worker": "w"}
+        here = SimpleNamespace(store=store, settings=settings, **nobody)
         self.loop = WakeLoop(cast("Runtime", here), (), "w", 1)
         self.session_id = new_session(store)
         self.claimed = claim(store, self.session_id)

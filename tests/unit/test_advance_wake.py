@@ -225,3 +225,44 @@ def test_waking_alone_brings_every_turn_of_dead_workers_to_an_end(
         world.wake()
     assert world.idle
     assert world.ended_turns() == ["failed"]
+
+
+# --- owners that are known to be dead
+
+
+@pytest.mark.parametrize("after_outage", [False, True])
+def test_the_claim_of_a_dead_owner_is_over_before_its_lease(*, after_outage: bool) -> None:
+    world = World()
+    world.calling(planned("call_a", READ), planned("call_b", ONCE), planned("call_c", READ))
+    for call_id, owner in [("call_a", "w/1"), ("call_b", "w/1"), ("call_c", "w/2")]:
+        assert world.claim(world.step_of(call_id), owner)
+    assert not world.wake(dead={"w/3": "it was lost"}, after_outage=after_outage)
+    assert world.wake(dead={"w/1": "it was lost"}, after_outage=after_outage)
+    again = world.step_of("call_a")
+    assert (again.attempt, again.timing.claimed, again.last_error) == (
+        2,
+        False,
+        "it was lost (w/1)",
+    )
+    assert world.sent[-1].id == again.id
+    assert world.outcomes["call_b"].status is CallStatus.OUTCOME_UNKNOWN
+    assert world.outcomes["call_b"].error == "it was lost (w/1)"
+    assert world.step_of("call_c").timing.owner == "w/2"
+    assert not world.wake(dead={"w/1": "it was lost"})
+
+
+def test_a_model_call_of_a_dead_owner_is_made_again_at_once() -> None:
+    world = World()
+    world.send("hello")
+    step = world.claim(world.state.steps[0], "w/1")
+    assert step is not None
+    assert world.wake(dead={"w/1": "it was lost"})
+    assert sends_of(world, step) == 2
+    world.reply()
+    assert world.ended_turns() == ["answered"]
+
+
+def test_a_step_that_nobody_claimed_has_no_dead_owner() -> None:
+    world = World()
+    world.send("hello")
+    assert not world.wake(dead={"": "it was lost"})

@@ -280,8 +280,14 @@ class World:
         self.pass_time(self.rules.lease_ms)
         assert self.wake()
 
-    def wake(self, *, backlogged: Sequence[str | None] = (), after_outage: bool = False) -> bool:
-        return self.apply(WokenUp(frozenset(backlogged), after_outage))
+    def wake(
+        self,
+        *,
+        backlogged: Sequence[str | None] = (),
+        after_outage: bool = False,
+        dead: Mapping[str, str] | None = None,
+    ) -> bool:
+        return self.apply(WokenUp(frozenset(backlogged), after_outage, dead or {}))
 
     def pass_time(self, milliseconds: int) -> None:
         self.now += milliseconds
