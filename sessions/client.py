@@ -162,16 +162,15 @@ class SessionClient:
             Conflict: Code ``queue_full``.
         """
         message = self._message(text, message_id, plan_mode=plan_mode)
-        may_be_known = message_id is not None
         if plan_mode:
             name = self._store.load(session_id).state.agent
             agents = {agent.name: agent for agent in self.agents()}
             _require_planning(name, agents.get(name))
         while True:
             loaded = self._store.load(session_id)
-            if may_be_known and self._store.message_known(session_id, message.message_id):
+            if message_id is not None and self._store.message_known(session_id, message_id):
                 # Read again: it may have been stored after `loaded`.
-                return _sent(self._store.load(session_id).state, message.message_id)
+                return _sent(self._store.load(session_id).state, message_id)
             if len(loaded.state.queue) >= self._settings.queue_max_messages:
                 raise Conflict(
                     f"{len(loaded.state.queue)} messages wait already; wait or delete some.",
@@ -180,9 +179,6 @@ class SessionClient:
             state = self._store.try_apply(message, loaded)
             if state is not None:
                 return _sent(state, message.message_id)
-            # Somebody was quicker, or it was ourselves: an answer that is lost makes redis-py send a
-            # commit again, and the second one finds that the session has moved on.
-            may_be_known = True
 
     def delete_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue.

@@ -6,8 +6,9 @@ partition, carry the partition's hash tag, so that each commit touches one slot 
 ===================== ======= ============== ==========================================================
 key                   type    lifetime       holds
 ===================== ======= ============== ==========================================================
-s:<id>                hash    permanent      `state` (JSON), `version`, `fence`, `context_from` and one
-                                             `c:<step>` per open step (its timing)
+s:<id>                hash    permanent      `state` (JSON), `version`, `commits` (names of the last
+                                             few), `fence`, `context_from` and one `c:<step>` per open
+                                             step (its timing)
 s:<id>:log            list    permanent      messages, one entry each
 s:<id>:calls          hash    permanent      `<call>` request, `<call>:o` outcome, `<call>:l` late result
 s:<id>:steps          list    permanent      step history, capped

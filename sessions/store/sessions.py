@@ -166,10 +166,7 @@ class SessionStore:
             change = cast("Change", advance(change.state, first, now, self.rules))
             change.history[:0] = begun.history
         if not self._commit(None, change):
-            # An answer that is lost makes redis-py send a commit again: then it is our own session.
-            found = self.load(session_id).state
-            if (found.created_at, found.agent, found.model) != (now, agent, model):
-                raise CeleriacError(f"Session id {session_id!r} exists already.")
+            raise CeleriacError(f"Session id {session_id!r} exists already.")
         return change.state
 
     def apply(
@@ -283,15 +280,17 @@ class SessionStore:
             pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
             for key, message in pushed:
                 writes.add("LPUSH", key, message)
-            version = loaded.version if loaded else ""
-            done = scripts.COMMIT.run(
-                self.direct, writes.keys, [version, *guard, *writes.arguments]
-            )
-        if done != 1:
+            done = self._run_commit(loaded.version if loaded else "", writes, guard)
+        if not done:
             return False
         if change.send and not pushed:
             self._dispatcher.after_commit(state.session_id, change.send)
         return True
+
+    def _run_commit(self, version: str, writes: Writes, guard: tuple[str, str] = ("", "")) -> bool:
+        """Do some writes, unless the session has moved on from this version."""
+        arguments = [version, secrets.token_hex(6), *guard, *writes.arguments]
+        return scripts.COMMIT.run(self.direct, writes.keys, arguments) == 1
 
     def _settled(self, session_id: str, call_id: str) -> SettledCall | None:
         """Read what is recorded of a call that is settled."""
@@ -342,9 +341,7 @@ class SessionStore:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
         with store_errors():
-            scripts.COMMIT.run(
-                self.direct, writes.keys, [loaded.version, "", "", *writes.arguments]
-            )
+            self._run_commit(loaded.version, writes)
 
     # --- live events
 

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import redis
 from pydantic import JsonValue
 
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import CallRequest, ToolEffect
 from celeriac.sessions.ids import new_call_id, new_message_id, new_session_id
 from celeriac.sessions.inputs import MessageSent, ModelReplied, PlannedCall, StepFailed, ToolEnded
@@ -45,6 +46,7 @@ def planned(
     *,
     effect: ToolEffect = ToolEffect.READ,
     approval: bool = False,
+    built_in: BuiltInTool | None = None,
 ) -> PlannedCall:
     call_id = new_call_id()
     given = arguments if arguments is not None else {"order_id": "A-1"}
@@ -56,7 +58,13 @@ def planned(
         requires_approval=approval,
         digest=f"digest of {call_id}",
         max_attempts=3,
+        built_in=built_in,
     )
+
+
+def built_in(tool: BuiltInTool, arguments: dict[str, JsonValue]) -> PlannedCall:
+    """A call of one of Celeriac's own tools."""
+    return planned(tool.value, arguments, built_in=tool)
 
 
 def open_step(store: SessionStore, session_id: str, name: StepName | None = None) -> Step:

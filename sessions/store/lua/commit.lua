@@ -1,21 +1,27 @@
 #!lua
 -- One guarded commit: a list of writes that all happen, or none.
 -- KEYS: 1 session hash, then every key that is written
--- ARGV: 1 expected version ('' for a session that must not exist yet),
---       2 step field and 3 token of the claim that must still hold ('' for none),
+-- ARGV: 1 expected version ('' for a session that must not exist yet), 2 name of this commit,
+--       3 step field and 4 token of the claim that must still hold ('' for none),
 --       then for each write: count, command, index into KEYS, arguments (count of them)
+-- A commit whose answer was lost is sent again, and finds that the session has moved on. The names of the
+-- last few commits tell that it did so by this very commit.
 -- returns 1, or 0 when the session has moved on
-local version = redis.call('HGET', KEYS[1], 'version') or ''
-if version ~= ARGV[1] then return 0 end
-if ARGV[2] ~= '' then
-  local timing = redis.call('HGET', KEYS[1], ARGV[2])
-  if not timing or string.match(timing, '^%S+ %S+ %S+ (%S+)') ~= ARGV[3] then return 0 end
+local NAMES = 8
+local now = redis.call('HMGET', KEYS[1], 'version', 'commits', ARGV[3])
+local name, names = ARGV[2] .. ' ', now[2] or ''
+if (now[1] or '') ~= ARGV[1] then
+  return string.find(names, name, 1, true) and 1 or 0
 end
-local i = 4
+if ARGV[3] ~= '' then
+  if not now[3] or string.match(now[3], '^%S+ %S+ %S+ (%S+)') ~= ARGV[4] then return 0 end
+end
+local i = 5
 while i <= #ARGV do
   local count = tonumber(ARGV[i])
   redis.call(ARGV[i + 1], KEYS[tonumber(ARGV[i + 2])], unpack(ARGV, i + 3, i + 2 + count))
   i = i + 3 + count
 end
+redis.call('HSET', KEYS[1], 'commits', string.sub(name .. names, 1, NAMES * #name))
 redis.call('HINCRBY', KEYS[1], 'version', 1)
 return 1
