@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -37,6 +38,10 @@ from celeriac.sessions.tools import (
 
 __all__ = ["BoundTool", "Toolset", "build_toolset"]
 
+_log = logging.getLogger(__name__)
+
+_ERROR_MAX_CHARACTERS = 500
+
 Invoke = Callable[[Mapping[str, JsonValue], ToolContext], object | Awaitable[object]]
 
 
@@ -59,11 +64,13 @@ class Toolset:
 
     Args:
         tools: The tools; their names are unique.
+        unlisted: What went wrong with each source whose tools could not be listed now.
     """
 
-    def __init__(self, tools: Sequence[BoundTool]) -> None:
+    def __init__(self, tools: Sequence[BoundTool], unlisted: Sequence[str] = ()) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.definitions = tuple(tool.definition for tool in tools)
+        self.unlisted = tuple(unlisted)
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, if there is one."""
@@ -103,6 +110,8 @@ class Toolset:
         if tool is None:
             known = ", ".join(self._tools) or "none"
             why = f"there is no tool {clean_text(call.name)[:100]!r}; the tools are: {known}"
+            if self.unlisted:
+                why += " (some cannot be listed at the moment)"
             return PlannedCall(reference=reference, request=request, refused=why)
         request = request.model_copy(
             update={
@@ -190,22 +199,30 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
         agent: The agent.
 
     Returns:
-        The tools there are now. What a source raises while it lists them breaks this attempt.
+        The tools there are now. A source that cannot list its own is left out; it is asked again at the
+        next step.
 
     Raises:
         DefinitionError: Two tools have the same name.
     """
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
     tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
+    unlisted = []
     for source in agent.tool_sources:
-        tools += [_bind_source(source, one) for one in await source.list_tools()]
+        try:
+            listed = await source.list_tools()
+        except Exception as error:  # noqa: BLE001 - whatever ails it, the agent can do without it for now
+            _log.warning("Agent %s goes without a tool source: %r", agent.name, error)
+            unlisted.append(clean_text(f"{type(source).__name__}: {error}")[:_ERROR_MAX_CHARACTERS])
+        else:
+            tools += [_bind_source(source, one) for one in listed]
     names = [tool.definition.name for tool in tools]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
         raise DefinitionError(
             f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
         )
-    return Toolset(tools)
+    return Toolset(tools, unlisted)
 
 
 def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> BoundTool:

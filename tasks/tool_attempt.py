@@ -43,7 +43,7 @@ def tool_attempt(here: Runtime, claim: Claim) -> Input:
     """
     try:
         ready = _prepare(here, claim)
-    except Exception as error:  # noqa: BLE001 - e.g. tools that cannot be listed: nothing was entered
+    except Exception as error:  # noqa: BLE001 - e.g. two tools of one name: nothing was entered
         return _not_entered(claim, error_text(error), retryable=True)
     return ready if isinstance(ready, Input) else _enter(here, claim, *ready)
 
@@ -56,7 +56,11 @@ def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValu
     agent = here.agents.get(claim.loaded.state.agent)
     if agent is None:
         return _not_entered(claim, "this worker does not know the agent", retryable=True)
-    tool = here.toolset(agent).get(request.tool)
+    toolset = here.toolset(agent)
+    tool = toolset.get(request.tool)
+    if tool is None and toolset.unlisted:
+        why = f"its tool cannot be found at the moment: {'; '.join(toolset.unlisted)}"
+        return _not_entered(claim, why, retryable=True)
     if tool is None:
         return _not_entered(claim, f"tool removed: the agent has no {request.tool!r} any more")
     changed = _must_ask_again(claim, tool, request)

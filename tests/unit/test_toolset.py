@@ -312,6 +312,30 @@ def test_arguments_of_a_sources_tool_are_checked_with_its_schema(arguments: str,
     assert len(made.refused) < 600
 
 
+class Away(Source):
+    """A source that cannot list its tools before it is `back`."""
+
+    back = False
+
+    async def list_tools(self) -> Sequence[ToolDefinition]:
+        if not self.back:
+            raise ConnectionError("desk refused\x00 \ud83d")
+        return await super().list_tools()
+
+
+def test_a_source_that_cannot_list_is_left_out_until_it_can() -> None:
+    away = Away("shut")
+    sources = [Source("open"), away, Source("close")]
+    tools = toolset(tool_sources=sources)
+    assert [one.name for one in tools.definitions][-2:] == ["open", "close"]
+    assert tools.unlisted == ("Away: desk refused\ufffd \ufffd",)
+    assert "some cannot be listed" in (plan("shut", '{"n": 1}', tools=tools).refused or "")
+    away.back = True
+    again = toolset(tool_sources=sources)
+    assert again.unlisted == ()
+    assert plan("shut", '{"n": 1}', tools=again).refused is None
+
+
 @pytest.mark.parametrize("names", [("open", "open"), ("look_up",)])
 def test_tools_of_one_name_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(DefinitionError, match="several tools are named"):
