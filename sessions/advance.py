@@ -261,7 +261,7 @@ def _call_reconciled(draft: Draft, event: CallReconciled) -> bool:
         succeeded=event.succeeded,
         by=event.by,
         result=event.result,
-        error=event.note,
+        note=event.note,
     )
     return True
 

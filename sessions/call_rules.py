@@ -285,6 +285,7 @@ def settle_unknown_later(
     by: str,
     result: JsonValue = None,
     error: str | None = None,
+    note: str | None = None,
     token: int = 0,
 ) -> None:
     """Settle a call whose outcome was unknown, and tell the model if it was told "unknown".
@@ -295,7 +296,8 @@ def settle_unknown_later(
         succeeded: Whether it happened.
         by: Who found out.
         result: What it returned, if known.
-        error: Why it failed, or the person's note.
+        error: Why it failed, if known.
+        note: What the person said who found out.
         token: Fencing token of the claim whose report settles it.
     """
     status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
@@ -304,6 +306,7 @@ def settle_unknown_later(
         result=result,
         error=error,
         reconciled_by=by,
+        note=note,
         attempts=unknown.attempts,
         settled_at=draft.now,
         decision=unknown.decision,
@@ -315,7 +318,8 @@ def settle_unknown_later(
     draft.call_event(unknown.id, unknown.tool, status)
     if unknown.told_model:
         word = "it did happen" if succeeded else "it did not happen"
-        detail = f" ({truncate_text(error, _STATE_TEXT_BYTES)})" if error else ""
+        said = note or error
+        detail = f" ({truncate_text(said, _STATE_TEXT_BYTES)})" if said else ""
         draft.tell_model(
             f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: {word}{detail}."
         )

@@ -130,6 +130,8 @@ class CallOutcome(_Record):
     """Not run because an earlier ordered write of the same response did not succeed."""
     reconciled_by: str | None = None
     """Who settled an unknown outcome later: a person's name, or ``late result``."""
+    note: str | None = None
+    """What that person said about it."""
     answered_by: str | None = None
     """Who answered the question."""
     cancelled_while: CallStatus | None = None
@@ -179,6 +181,8 @@ class CallRecord(_Record):
     result: JsonValue = None
     error: str | None = None
     reconciled_by: str | None = None
+    note: str | None = None
+    """What the person said who settled an unknown outcome."""
     answered_by: str | None = None
     cancelled_while: CallStatus | None = None
     settled_at: int | None = None
@@ -235,7 +239,8 @@ def _cancelled_words(tool: str, outcome: CallOutcome) -> str:
 
 
 def _reconciled_text(tool: str, outcome: CallOutcome) -> str:
-    source = f"{outcome.reconciled_by}: {outcome.error}" if outcome.error else outcome.reconciled_by
+    said = outcome.note or outcome.error
+    source = f"{outcome.reconciled_by}: {said}" if said else outcome.reconciled_by
     if outcome.status is CallStatus.SUCCEEDED:
         return f"{tool} took effect ({source})."
     return f"Error: {tool} did not take effect ({source})."

@@ -45,6 +45,7 @@ def call_record(
             "result": outcome.result,
             "error": outcome.error,
             "reconciled_by": outcome.reconciled_by,
+            "note": outcome.note,
             "answered_by": outcome.answered_by,
             "cancelled_while": outcome.cancelled_while,
             "settled_at": outcome.settled_at,

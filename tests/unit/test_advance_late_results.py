@@ -191,7 +191,7 @@ def test_a_person_settles_an_unknown_outcome(succeeded: bool) -> None:
     assert world.reconcile(succeeded=succeeded, note="I looked it up", result={"id": 7})
     outcome = world.outcomes["call_a"]
     assert outcome.status is (CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED)
-    assert outcome.reconciled_by == "Ann"
+    assert (outcome.reconciled_by, outcome.note, outcome.error) == ("Ann", "I looked it up", None)
     world.reply()
     world.send("and now?")
     assert "I looked it up" in world.conversation[-2][1]

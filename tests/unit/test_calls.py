@@ -14,6 +14,7 @@ from celeriac.sessions.calls import (
     DecisionVerb,
     result_text,
 )
+from celeriac.sessions.codec import read_record
 from tests.unit.world import NOON
 
 
@@ -105,7 +106,14 @@ def test_a_failure_without_a_message_still_says_something() -> None:
     ],
 )
 def test_what_a_person_found_out_is_told_with_their_note(status: CallStatus, words: str) -> None:
-    assert result_text("refund", outcome(status, reconciled_by="Ann", error="I looked")) == words
+    assert result_text("refund", outcome(status, reconciled_by="Ann", note="I looked")) == words
+
+
+def test_an_outcome_that_was_written_before_notes_were_kept_can_be_read() -> None:
+    raw = '{"status":"failed","error":"I looked","reconciled_by":"Ann","settled_at":1}'
+    read = read_record(CallOutcome, raw)
+    assert read.note is None
+    assert result_text("refund", read) == "Error: refund did not take effect (Ann: I looked)."
 
 
 def test_a_reconciled_result_is_given_as_any_other() -> None:
