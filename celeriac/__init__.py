@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celeriac.sessions.built_in import BuiltInTool
     from celeriac.sessions.calls import CallRecord, DecisionVerb, ToolEffect
     from celeriac.sessions.client import SessionClient
-    from celeriac.sessions.built_in import BuiltInTool
     from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
     from celeriac.sessions.errors import (
         CeleriacError,

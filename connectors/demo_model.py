@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Sequence
 
-from celeriac.connectors import demo_commands as commands
+from celeriac.connectors import demo_commands as commands, summaries
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import (
     ModelCall,
@@ -21,6 +21,7 @@ from celeriac.sessions.model import (
 __all__ = ["DemoModel"]
 
 _SIGNATURE = re.compile(r"^\s*DEMO-SIGNATURE:\s*(\S.*?)\s*$", re.MULTILINE)
+_SUMMARY_LINE = 100
 _WORD = re.compile(r"\S+\s*|\s+")
 
 
@@ -68,6 +69,8 @@ class DemoModel:
 
 
 def _decide(request: ModelRequest) -> tuple[str, Sequence[ModelCall]]:
+    if request.instructions == summaries.INSTRUCTIONS:
+        return _summary(request.messages[0].text), ()
     results = _newest(request.messages, Role.TOOL)
     if results:
         told = [f"{message.tool or 'the tool'} returned: {message.text}" for message in results]
@@ -80,6 +83,13 @@ def _decide(request: ModelRequest) -> tuple[str, Sequence[ModelCall]]:
     if isinstance(command, commands.Calls):
         return _call(command.calls, request)
     return _signed(_answer(command, said, request), request), ()
+
+
+def _summary(transcript: str) -> str:
+    """Summarise as well as a model can that understands nothing: the beginning of each message."""
+    entries = transcript.split("\n\n[")[1:]
+    lines = (entry.replace("\n", " ") for entry in entries)
+    return "\n".join(f"- [{line[:_SUMMARY_LINE]}" for line in lines)
 
 
 def _newest(messages: Sequence[Message], role: Role) -> list[Message]:

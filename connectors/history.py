@@ -46,6 +46,7 @@ def problems_of(request: ModelRequest) -> list[str]:
     return [
         *_tool_problems(request),
         *_pairing_problems(request.messages),
+        *_place_problems(request.messages),
         *_id_problems(request.messages),
         *_text_problems(request),
     ]
@@ -71,6 +72,15 @@ def _pairing_problems(messages: Sequence[Message]) -> Iterator[str]:
         expected = [call.id for call in message.calls]
     if expected:
         yield f"the request ends before the results of {expected}"
+
+
+def _place_problems(messages: Sequence[Message]) -> Iterator[str]:
+    """A summary comes first; what a provider put out is part of the response that it belongs to."""
+    for at, message in enumerate(messages):
+        if message.role is Role.SUMMARY and at > 0:
+            yield f"message {at} is a summary; it stands for what is before it"
+        if message.items and message.role is not Role.ASSISTANT:
+            yield f"message {at} ({message.role}) has output items of a model"
 
 
 def _result_problems(at: int, message: Message, expected: list[str]) -> Iterator[str]:

@@ -43,6 +43,7 @@ def as_model_error(error: Exception) -> ModelError:
         without_secrets(_PREFIX.sub("", str(error)) or type(error).__name__),
         retryable=_is_retryable(error),
         retry_after_seconds=retry_after_seconds(_headers_of(error), time.time()),
+        context_full="ContextWindowExceededError" in _names_of(error),
     )
 
 
@@ -55,9 +56,12 @@ def without_secrets(text: str) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
+def _names_of(error: Exception) -> set[str]:
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
 def _is_retryable(error: Exception) -> bool:
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _FINAL_NAMES:
+    if _names_of(error) & _FINAL_NAMES:
         return False
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):

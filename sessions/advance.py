@@ -14,6 +14,8 @@ from celeriac.sessions.errors import Conflict, NotFound
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    ContextCompacted,
+    ContextFull,
     Input,
     MessageSent,
     ModelInterrupted,
@@ -124,7 +126,7 @@ def _call_decided(draft: Draft, event: ApprovalDecided | QuestionAnswered | Call
 def _step_reported(draft: Draft, event: StepReport) -> bool:
     """A worker reports on the step that it claimed."""
     match event:
-        case ModelReplied() | ModelInterrupted():
+        case ModelReplied() | ModelInterrupted() | ContextFull() | ContextCompacted():
             return _model_ended(draft, event)
         case ToolEnded():
             return _tool_ended(draft, event)
@@ -141,14 +143,21 @@ def _claimed_step(draft: Draft, step_id: str, token: int) -> Step | None:
     return step if step is not None and token != 0 and step.timing.token == token else None
 
 
-def _model_ended(draft: Draft, event: ModelReplied | ModelInterrupted) -> bool:
+def _model_ended(
+    draft: Draft, event: ModelReplied | ModelInterrupted | ContextFull | ContextCompacted
+) -> bool:
     step = _claimed_step(draft, event.step_id, event.token)
     if step is None:
         return False
-    if isinstance(event, ModelReplied):
-        turn_rules.model_replied(draft, step, event)
-    else:
-        turn_rules.model_interrupted(draft, step, event)
+    match event:
+        case ModelReplied():
+            turn_rules.model_replied(draft, step, event)
+        case ModelInterrupted():
+            turn_rules.model_interrupted(draft, step, event)
+        case ContextFull():
+            turn_rules.context_full(draft, step, event)
+        case ContextCompacted():
+            turn_rules.context_compacted(draft, step, event)
     return True
 
 

@@ -22,13 +22,36 @@ class CompactionPolicy:
 
     Args:
         context_window_tokens: Tokens the model can read.
-        threshold: Share of the window at which compaction starts.
-        keep_recent_tokens: Tokens of the newest messages that are never summarised.
+        threshold: Share of the window at which compaction starts; the rest is room for the answer.
+        keep_recent_tokens: About how many tokens of the newest messages stay as they are; up to twice as
+            many where that keeps a turn whole.
+
+    Raises:
+        DefinitionError: A value is out of range, or there would be nothing left to summarise.
     """
 
     context_window_tokens: int = 128_000
     threshold: float = 0.8
     keep_recent_tokens: int = 16_000
+
+    def __post_init__(self) -> None:
+        if self.context_window_tokens < 1:
+            raise DefinitionError(
+                f"context_window_tokens is {self.context_window_tokens}; it must be positive"
+            )
+        if not 0 < self.threshold < 1:
+            raise DefinitionError(f"threshold is {self.threshold}; it must be between 0 and 1")
+        most = self.limit_tokens // 2
+        if not 0 <= self.keep_recent_tokens <= most:
+            raise DefinitionError(
+                f"keep_recent_tokens is {self.keep_recent_tokens:,}; compaction starts at "
+                f"{self.limit_tokens:,} tokens, so keep at most {most:,}"
+            )
+
+    @property
+    def limit_tokens(self) -> int:
+        """Size of a model request at which compaction starts."""
+        return int(self.context_window_tokens * self.threshold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

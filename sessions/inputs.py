@@ -23,6 +23,8 @@ from celeriac.sessions.messages import CallReference, Usage
 __all__ = [
     "ApprovalDecided",
     "CallReconciled",
+    "ContextCompacted",
+    "ContextFull",
     "Input",
     "MessageSent",
     "ModelInterrupted",
@@ -118,6 +120,8 @@ class ModelReplied:
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
     model: str | None = None
+    context_full: bool = False
+    """The context was over the threshold, but nothing (more) could be done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,28 @@ class ModelInterrupted:
     step_id: str
     token: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFull:
+    """`RunModel` found that older messages must be summarised before the model is called."""
+
+    step_id: str
+    token: int
+    compact_before: int
+    """Seq of the first message that stays as it is."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCompacted:
+    """`CompactContext` got a summary of the messages before the turn's `compact_before`."""
+
+    step_id: str
+    token: int
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +258,16 @@ class WokenUp:
     count as over."""
 
 
-StepReport = ModelReplied | ModelInterrupted | ToolEnded | StepFailed | StepReturned | ToolChanged
+StepReport = (
+    ModelReplied
+    | ModelInterrupted
+    | ContextFull
+    | ContextCompacted
+    | ToolEnded
+    | StepFailed
+    | StepReturned
+    | ToolChanged
+)
 """What a worker says of the step that it claimed."""
 
 Input = (

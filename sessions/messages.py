@@ -96,5 +96,7 @@ class Message(BaseModel):
     model: str | None = None
     finish_reason: str | None = None
     usage: Usage | None = None
+    covers_before: int | None = None
+    """For a summary: it stands for all messages with a lower seq than this."""
     interrupted: bool = False
     """The person stopped the model in the middle of this text."""

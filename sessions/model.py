@@ -30,14 +30,21 @@ class ModelError(CeleriacError):
         message: What happened, without any key or header.
         retryable: Whether the same request may work later.
         retry_after_seconds: The wait that the provider asked for, if any.
+        context_full: Whether the request was too long for the model.
     """
 
     def __init__(
-        self, message: str, *, retryable: bool, retry_after_seconds: float | None = None
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        retry_after_seconds: float | None = None,
+        context_full: bool = False,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
+        self.context_full = context_full
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from celeriac.sessions.messages import Usage
 from celeriac.sessions.plans import Plan
 
 __all__ = [
+    "MOST_COMPACTIONS",
     "NEVER_SENT",
     "SCHEMA_VERSION",
     "Control",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+
+MOST_COMPACTIONS = 2
+"""So many compactions of a turn may fail to help; then the model is called with what there is."""
 
 NEVER_SENT = -1
 """`StepTiming.sends` of a wait: there is no message for it, and no worker can claim it."""
@@ -185,6 +189,15 @@ class Turn(_Part):
     calls: tuple[OpenCall, ...] = ()
     control: Control | None = None
     usage: Usage = Usage()
+    compact_before: int = 0
+    """Seq of the first message that the open `CompactContext` leaves as it is."""
+    compactions: int = 0
+    """Compactions since a model call last found the context small enough."""
+
+    @property
+    def may_compact(self) -> bool:
+        """Whether one more compaction may help."""
+        return self.compactions < MOST_COMPACTIONS
 
 
 class QueuedMessage(_Part):
@@ -224,7 +237,8 @@ class SessionState(_Part):
     queue: tuple[QueuedMessage, ...] = ()
     next_seq: int = 0
     context_from: int = 0
-    """Seq of the first message of the active context."""
+    """Seq of the first message that no summary covers. The summary of what is before it comes later in the
+    log, so everything before `context_from` is read by people only."""
     unknown: tuple[UnknownCall, ...] = ()
     notices: tuple[str, ...] = ()
     """What the model must be told at the beginning of the next turn."""

@@ -8,6 +8,8 @@ from celeriac.sessions.draft import Draft, TextSource
 from celeriac.sessions.errors import Conflict, NotFound
 from celeriac.sessions.events import EventType
 from celeriac.sessions.inputs import (
+    ContextCompacted,
+    ContextFull,
     MessageSent,
     ModelInterrupted,
     ModelReplied,
@@ -17,7 +19,7 @@ from celeriac.sessions.inputs import (
     TurnCancelled,
     TurnSteered,
 )
-from celeriac.sessions.messages import Role
+from celeriac.sessions.messages import Role, Usage
 from celeriac.sessions.plans import Plan, PlanStatus, execution_text, stall_text
 from celeriac.sessions.state import (
     Control,
@@ -30,6 +32,8 @@ from celeriac.sessions.state import (
 
 __all__ = [
     "cancelled",
+    "context_compacted",
+    "context_full",
     "go_on",
     "message_sent",
     "model_attempt_broke",
@@ -168,12 +172,11 @@ def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
         finish_reason=event.finish_reason,
         usage=event.usage,
     )
-    usage = event.usage.model_copy(update={"model_calls": 1})
-    draft.update(usage=draft.state.usage.plus(usage))
+    _count_usage(draft, event.usage)
     draft.update_turn(
-        usage=draft.turn.usage.plus(usage),
         model_calls=draft.turn.model_calls + 1,
         response_seq=message.seq,
+        compactions=draft.turn.compactions if event.context_full else 0,
     )
     if not event.calls and draft.turn.control is None:
         _end_turn(draft, "answered")
@@ -181,6 +184,12 @@ def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
     for planned in event.calls:
         call_rules.open_call(draft, planned)
     go_on(draft)
+
+
+def _count_usage(draft: Draft, of_call: Usage) -> None:
+    usage = of_call.model_copy(update={"model_calls": 1})
+    draft.update(usage=draft.state.usage.plus(usage))
+    draft.update_turn(usage=draft.turn.usage.plus(usage))
 
 
 def model_interrupted(draft: Draft, step: Step, event: ModelInterrupted) -> None:
@@ -192,8 +201,9 @@ def model_interrupted(draft: Draft, step: Step, event: ModelInterrupted) -> None
 
 
 def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) -> None:
-    """Retry a model call, or record that the turn failed."""
-    draft.event(EventType.TEXT_WITHDRAWN, step_id=step.id, attempt=step.attempt)
+    """Retry a model call (of `CompactContext`, too), or record that the turn failed."""
+    if step.name is StepName.RUN_MODEL:
+        draft.event(EventType.TEXT_WITHDRAWN, step_id=step.id, attempt=step.attempt)
     if draft.turn.control is not None:
         draft.end_step(step, word, error=event.error)
         go_on(draft)
@@ -210,11 +220,52 @@ def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) 
 
 
 def _why_turn_failed(event: StepFailed, step: Step, *, too_long: bool) -> str:
+    why = event.error
     if too_long and event.delay_ms is not None:
-        return f"{event.error} (the provider asks to wait {event.delay_ms // 1000} s)"
-    if step.attempt > 1:
-        return f"the model call failed {step.attempt} times; the last error: {event.error}"
-    return event.error
+        why = f"{event.error} (the provider asks to wait {event.delay_ms // 1000} s)"
+    elif step.attempt > 1:
+        why = f"the model call failed {step.attempt} times; the last error: {event.error}"
+    if step.name is StepName.COMPACT_CONTEXT:
+        return f"the older messages could not be summarised, nothing of them is lost: {why}"
+    return why
+
+
+# --- compaction
+
+
+def context_full(draft: Draft, step: Step, event: ContextFull) -> None:
+    """Summarise older messages first; this attempt of the model call was none."""
+    draft.end_step(step, "returned", note=event.reason)
+    if draft.turn.control is not None:
+        go_on(draft)
+        return
+    draft.update_turn(compact_before=event.compact_before)
+    draft.open_step(StepName.COMPACT_CONTEXT)
+
+
+def context_compacted(draft: Draft, step: Step, event: ContextCompacted) -> None:
+    """Append the summary and let the context begin after what it covers; both in this one commit."""
+    before = draft.turn.compact_before
+    draft.end_step(step, "succeeded")
+    draft.append(
+        Role.SUMMARY,
+        text=event.text + _still_unknown(draft),
+        covers_before=before,
+        model=event.model,
+        usage=event.usage,
+    )
+    _count_usage(draft, event.usage)
+    draft.update(context_from=before)
+    draft.update_turn(compact_before=0, compactions=draft.turn.compactions + 1)
+    go_on(draft)
+
+
+def _still_unknown(draft: Draft) -> str:
+    """Say which outcomes are unknown: what the model must not forget is not left to a summary."""
+    if not draft.state.unknown:
+        return ""
+    calls = ", ".join(f"{entry.id} of {entry.tool}" for entry in draft.state.unknown)
+    return f"\n\nCalls whose outcome is still unknown (do not repeat them): {calls}."
 
 
 # --- going on

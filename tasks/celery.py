@@ -38,6 +38,7 @@ def make_app(settings: Settings) -> Celery:
         broker_url=broker_url_for(settings.redis_url or "redis://127.0.0.1:6379/0"),
         imports=(
             "celeriac.tasks.run_model",
+            "celeriac.tasks.compact_context",
             "celeriac.tasks.call_tool",
             "celeriac.tasks.call_single_attempt_tool",
         ),

@@ -7,6 +7,7 @@ from celeriac.sessions.state import Step, StepName
 __all__ = [
     "CALL_SINGLE_ATTEMPT_TOOL",
     "CALL_TOOL",
+    "COMPACT_CONTEXT",
     "MODEL_QUEUE",
     "RUN_MODEL",
     "TOOL_QUEUE",
@@ -15,6 +16,7 @@ __all__ = [
 ]
 
 RUN_MODEL = "celeriac.run_model"
+COMPACT_CONTEXT = "celeriac.compact_context"
 CALL_TOOL = "celeriac.call_tool"
 CALL_SINGLE_ATTEMPT_TOOL = "celeriac.call_single_attempt_tool"
 
@@ -23,9 +25,12 @@ TOOL_QUEUE = "celeriac.tool"
 
 _TASKS = {
     StepName.RUN_MODEL: RUN_MODEL,
+    StepName.COMPACT_CONTEXT: COMPACT_CONTEXT,
     StepName.CALL_TOOL: CALL_TOOL,
     StepName.CALL_SINGLE_ATTEMPT_TOOL: CALL_SINGLE_ATTEMPT_TOOL,
 }
+
+_MODEL_STEPS = frozenset({StepName.RUN_MODEL, StepName.COMPACT_CONTEXT})
 
 
 def task_of(step: Step) -> str:
@@ -37,4 +42,4 @@ def queue_of(step: Step) -> str:
     """Return the queue of a step: the one its tool names, or the one of its kind."""
     if step.queue is not None:
         return step.queue
-    return MODEL_QUEUE if step.name is StepName.RUN_MODEL else TOOL_QUEUE
+    return MODEL_QUEUE if step.name in _MODEL_STEPS else TOOL_QUEUE

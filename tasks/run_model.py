@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.built_in import BuiltInTool, plan_instructions
+from celeriac.sessions.context import choose_cut, request_tokens
 from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.inputs import Input, ModelInterrupted, ModelReplied, StepFailed
+from celeriac.sessions.inputs import ContextFull, Input, ModelInterrupted, ModelReplied
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
 from celeriac.sessions.state import SessionState, StepName, Turn
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
-from celeriac.tasks.model_stream import read_reply
+from celeriac.tasks.model_call import agent_of, read_reply, request_for
 from celeriac.tasks.names import RUN_MODEL
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import run_step
@@ -26,36 +27,37 @@ def run_model(session_id: str, step_id: str, call_id: str | None = None) -> None
 
 
 def _work(here: Runtime, claim: Claim) -> Input:
-    state = claim.loaded.state
-    agent = here.agents.get(state.agent)
-    if agent is None:
-        return _failed(
-            claim, f"this worker has no agent {state.agent!r}; it has {', '.join(here.agents)}"
-        )
-    turn = state.turn
+    agent = agent_of(here, claim)
+    turn = claim.loaded.state.turn
     if turn is not None and turn.model_calls >= agent.max_model_calls_per_turn:
         limit = agent.max_model_calls_per_turn
-        return _failed(claim, f"it reached its limit of {limit} model calls", retryable=False)
+        raise ModelError(f"it reached its limit of {limit} model calls", retryable=False)
     toolset = _toolset(here, agent, turn)
-    request = _request(here, claim, agent, toolset)
+    request = request_for(
+        here, claim, agent, toolset.definitions, _instructions(agent, claim.loaded.state)
+    )
+    policy = agent.compaction
+    tokens = 0 if policy is None else request_tokens(request)
+    full = policy is not None and tokens >= policy.limit_tokens
+    if policy is not None and full:
+        reason = f"about {tokens:,} tokens; the limit is {policy.limit_tokens:,}"
+        compact = _compact_first(claim, policy.keep_recent_tokens, reason)
+        if compact is not None:
+            return compact
     try:
         reply = read_reply(here, claim, agent, request)
     except ModelError as error:
-        delay = error.retry_after_seconds
-        return StepFailed(
-            claim.step.id,
-            claim.token,
-            clean_text(str(error)),
-            retryable=error.retryable,
-            delay_ms=None if delay is None else int(delay * 1000),
-        )
+        if policy is None or not error.context_full:
+            raise
+        # The model's window is smaller than the policy says, or its tokens are.
+        keep = min(policy.keep_recent_tokens, tokens // 4)
+        compact = _compact_first(claim, keep, clean_text(str(error)))
+        if compact is None:
+            raise
+        return compact
     if isinstance(reply, ModelInterrupted):
         return reply
-    return _replied(claim, reply, toolset, request)
-
-
-def _failed(claim: Claim, error: str, *, retryable: bool = True) -> StepFailed:
-    return StepFailed(claim.step.id, claim.token, error, retryable=retryable)
+    return _replied(claim, reply, toolset, request, context_full=full)
 
 
 def _toolset(here: Runtime, agent: AgentDefinition, turn: Turn | None) -> Toolset:
@@ -64,18 +66,16 @@ def _toolset(here: Runtime, agent: AgentDefinition, turn: Turn | None) -> Toolse
     return toolset.only({BuiltInTool.WRITE_TODOS}) if planning else toolset
 
 
-def _request(here: Runtime, claim: Claim, agent: AgentDefinition, toolset: Toolset) -> ModelRequest:
-    state = claim.loaded.state
-    allowed = here.models_of(agent)
-    return ModelRequest(
-        model=state.model if state.model in allowed else allowed[0],
-        instructions=_instructions(agent, state),
-        messages=claim.messages,
-        tools=toolset.definitions,
-        session_id=state.session_id,
-        turn_id=state.turn.id if state.turn else "",
-        attempt=claim.step.attempt,
-        timeout_seconds=here.settings.model_timeout_seconds,
+def _compact_first(claim: Claim, keep_tokens: int, reason: str) -> ContextFull | None:
+    """Ask for a summary of the older messages, if that may still help."""
+    turn = claim.loaded.state.turn
+    if turn is None or not turn.may_compact:
+        return None
+    cut = choose_cut(claim.messages, keep_tokens)
+    if cut is None:
+        return None
+    return ContextFull(
+        claim.step.id, claim.token, cut, f"the context is full, so it is summarised: {reason}"
     )
 
 
@@ -86,7 +86,12 @@ def _instructions(agent: AgentDefinition, state: SessionState) -> str:
 
 
 def _replied(
-    claim: Claim, reply: ModelReply, toolset: Toolset, request: ModelRequest
+    claim: Claim,
+    reply: ModelReply,
+    toolset: Toolset,
+    request: ModelRequest,
+    *,
+    context_full: bool,
 ) -> ModelReplied:
     now = claim.loaded.now
     return ModelReplied(
@@ -99,4 +104,5 @@ def _replied(
         usage=reply.usage,
         finish_reason=reply.finish_reason,
         model=reply.model or request.model,
+        context_full=context_full,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from celeriac.sessions.errors import NotFound, StoreUnavailable
 from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
+from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import Claim, Loaded, Verdict, new_claim_name
 from celeriac.tasks.runtime import Runtime, runtime
@@ -100,9 +101,22 @@ def _pauses() -> Iterator[None]:
 def _run(here: Runtime, claim: Claim, work: Work) -> Input:
     try:
         return work(here, claim)
+    except ModelError as error:
+        return _model_failed(claim, error)
     except BaseException as error:  # noqa: BLE001 - whatever breaks is this attempt's outcome
         _log.exception("Step %s of %s broke", claim.step.id, claim.loaded.state.session_id)
         return StepFailed(claim.step.id, claim.token, error_text(error), claim.step.call_id)
+
+
+def _model_failed(claim: Claim, error: ModelError) -> StepFailed:
+    delay = error.retry_after_seconds
+    return StepFailed(
+        claim.step.id,
+        claim.token,
+        clean_text(str(error)),
+        retryable=error.retryable,
+        delay_ms=None if delay is None else int(delay * 1000),
+    )
 
 
 def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:

@@ -68,17 +68,6 @@ def _load_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
         raise
 
 
-def _warn_of_unused(agents: Iterable[AgentDefinition]) -> None:
-    """Say which parts of the definitions have no effect in this version."""
-    for agent in agents:
-        parts = {
-            "compaction": agent.compaction,
-        }
-        unused = [name for name, value in parts.items() if value]
-        if unused:
-            _log.warning("Agent %s: %s has no effect yet", agent.name, ", ".join(unused))
-
-
 def _settle_memory() -> None:
     """What is loaded now stays: the garbage collector need not look at it again, and children share it."""
     gc.collect()
@@ -131,5 +120,4 @@ def _ready(sender: object, **_: object) -> None:
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - an outage just now says nothing about the envelope
         _log.warning("The form of Celery's messages could not be checked now: %s", error)
-    _warn_of_unused(here.agents.values())
     _log.info("Worker %s is ready with agents %s", here.owner, ", ".join(here.agents))

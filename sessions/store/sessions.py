@@ -17,6 +17,7 @@ import redis
 from celeriac.sessions.advance import advance, start
 from celeriac.sessions.calls import CallOutcome, CallRequest, LateResult
 from celeriac.sessions.codec import read_record, read_state, read_timing
+from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, Rules
 from celeriac.sessions.errors import CeleriacError, NotFound
 from celeriac.sessions.events import EventType, LiveEvent
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _TOO_MANY_CONFLICTS = 200
+_READ_THE_CONTEXT = frozenset({StepName.RUN_MODEL, StepName.COMPACT_CONTEXT})
 
 
 class Dispatcher(Protocol):
@@ -79,6 +81,7 @@ class Claim:
     token: int
     request: CallRequest | None
     messages: Sequence[Message]
+    """The active context, for a step that asks the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ class SessionStore:
                     owner,
                     self.rules.lease_ms,
                     call_id or "",
-                    "1" if name is StepName.RUN_MODEL else "0",
+                    "1" if name in _READ_THE_CONTEXT else "0",
                     started.encode(),
                     self.settings.events_max,
                     self.settings.events_ttl_seconds,
@@ -413,5 +416,7 @@ def _claimed(step_id: str, parts: Sequence[object]) -> Claim:
         step=step,
         token=int(cast("bytes", parts[2])),
         request=read_record(CallRequest, request) if request else None,
-        messages=[read_record(Message, raw) for raw in cast("list[bytes]", parts[5])],
+        messages=active_context(
+            [read_record(Message, raw) for raw in cast("list[bytes]", parts[5])]
+        ),
     )

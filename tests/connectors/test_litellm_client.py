@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from celeriac.connectors.litellm_client import LiteLlmClient
+from celeriac.connectors.litellm_client import LiteLlmClient, preload
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from tests.connectors.chat_server import (
@@ -52,6 +52,8 @@ STOP = chunk(finish="stop")
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.Runner]:
     """One loop for all, as in a worker: pooled connections belong to the loop they began in."""
+    # On a busy machine the import alone may take longer than a test lets a model answer.
+    preload()
     with asyncio.Runner() as runner:
         yield runner
 

@@ -55,6 +55,7 @@ def test_a_malformed_request_is_refused_and_remembered() -> None:
     assert model.problems == ["message 0 (user) is empty"]
 
 
+SUMMARY = Message(seq=9, role=Role.SUMMARY, text="It began.", covers_before=4, created_at=0)
 WELL_FORMED: list[list[Message]] = [
     [user("hi")],
     [user("hi"), assistant("hello"), user("again")],
@@ -65,6 +66,7 @@ WELL_FORMED: list[list[Message]] = [
         result("b", "look_up", "é 🙂 \\u0000"),
     ],
     [user("hi"), assistant("", call("a")), result("a", "look_up", "x"), notice("y"), user("z")],
+    [SUMMARY, assistant("", call("a")), result("a", "look_up", "x")],
 ]
 
 
@@ -101,6 +103,8 @@ MALFORMED: list[tuple[str, list[Message]]] = [
     ("no Call ID", [assistant("", call("x" * 41)), result("x" * 41, "t", "1")]),
     ("no Call ID", [assistant("", call("a.b")), result("a.b", "t", "1")]),
     ("is empty", [user("x"), assistant("")]),
+    ("message 1 is a summary", [user("x"), SUMMARY, user("y")]),
+    ("has output items", [user("x").model_copy(update={"items": ({"type": "reasoning"},)})]),
     ("lone surrogate", [user("a\ud83d")]),
     ("lone surrogate", [assistant("", call("a", arguments="\x00")), result("a", "t", "1")]),
     (

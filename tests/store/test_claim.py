@@ -6,7 +6,7 @@ from typing import cast
 
 import redis
 
-from celeriac.sessions.inputs import StepReturned, TurnCancelled
+from celeriac.sessions.inputs import ContextCompacted, ContextFull, StepReturned, TurnCancelled
 from celeriac.sessions.messages import Role
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.keys import SessionKeys
@@ -219,6 +219,32 @@ def test_a_model_step_gets_nothing_from_before_the_context(
         (5, "Here you are."),
         (6, "And now?"),
     ]
+
+
+def test_after_a_compaction_the_model_reads_the_summary_and_what_it_does_not_cover(
+    session_store: SessionStore,
+) -> None:
+    sid = new_session(session_store, None)
+    for _ in range(3):
+        whole_turn(session_store, sid)
+    session_store.apply(sid, message("And now?"))  # seq 6
+    model = claim(session_store, sid)
+    session_store.apply(sid, ContextFull(model.step.id, model.token, 4, "it is full"))
+
+    compaction = claim(session_store, sid)
+    assert compaction.step.name is StepName.COMPACT_CONTEXT
+    assert [one.seq for one in compaction.messages] == list(range(7))
+    summary = ContextCompacted(compaction.step.id, compaction.token, "Orders were asked about.")
+    session_store.apply(sid, summary)
+
+    claimed = claim(session_store, sid)
+    assert [(one.seq, one.text) for one in claimed.messages] == [
+        (7, "Orders were asked about."),
+        (4, "What about my order?"),
+        (5, "Here you are."),
+        (6, "And now?"),
+    ]
+    assert session_store.load(sid).state.context_from == 4
 
 
 def test_a_claim_is_told_to_pages_and_the_stream_still_expires(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from celeriac.connectors.history import problems_of
 from celeriac.sessions.calls import CallOutcome, CallStatus
 from celeriac.sessions.codec import (
     read_record,
@@ -14,14 +15,17 @@ from celeriac.sessions.codec import (
     write_state,
     write_timing,
 )
+from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change
 from celeriac.sessions.messages import Message, Role
+from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.snapshot import StepRecord
 from celeriac.sessions.state import SessionState, SessionStatus, StepName
 from celeriac.sessions.views import session_summary, turn_view
 
 STATE_MAX_BYTES = 16_000
-WORK = {StepName.RUN_MODEL, StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL}
+MODEL_STEPS = {StepName.RUN_MODEL, StepName.COMPACT_CONTEXT}
+WORK = {*MODEL_STEPS, StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL}
 
 
 def stored_and_loaded(state: SessionState) -> SessionState:
@@ -74,7 +78,7 @@ def _check_calls(state: SessionState) -> None:
         assert waits == (call.status is CallStatus.AWAITING_APPROVAL)
     known = {call.id for call in calls}
     assert all(step.call_id in known for step in state.steps if step.call_id is not None)
-    assert not calls or all(step.name is not StepName.RUN_MODEL for step in state.steps)
+    assert not calls or all(step.name not in MODEL_STEPS for step in state.steps)
     unknown = [entry.id for entry in state.unknown]
     assert len(set(unknown)) == len(unknown)
 
@@ -151,3 +155,27 @@ def check_history(log: Sequence[Message], state: SessionState) -> None:
             awaited = [reference.id for reference in message.calls]
     open_calls = [call.id for call in state.turn.calls] if state.turn else []
     assert awaited == open_calls
+    check_context(log, state)
+
+
+def check_context(log: Sequence[Message], state: SessionState) -> None:
+    """The summary covers just what the model does not read, and every model request is well-formed."""
+    context = active_context(log[state.context_from :])
+    covered = [message.covers_before for message in log if message.role is Role.SUMMARY]
+    assert covered == sorted(covered, key=lambda before: before or 0)
+    assert state.context_from == (covered[-1] if covered else 0)
+    if any(step.name in MODEL_STEPS for step in state.steps):
+        assert problems_of(request_of(context)) == []
+
+
+def request_of(messages: Sequence[Message]) -> ModelRequest:
+    return ModelRequest(
+        model="demo",
+        instructions="Be brief.",
+        messages=messages,
+        tools=(),
+        session_id="ses_1",
+        turn_id="t1",
+        attempt=1,
+        timeout_seconds=1,
+    )

@@ -18,9 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pydantic import JsonValue
 
 from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, DecisionVerb, ToolEffect
+from celeriac.sessions.context import choose_cut
 from celeriac.sessions.errors import Refused
 from celeriac.sessions.inputs import (
     ApprovalDecided,
+    ContextCompacted,
+    ContextFull,
     Input,
     ModelInterrupted,
     ModelReplied,
@@ -170,7 +173,7 @@ class Sessions(RuleBasedStateMachine):
                 case Step() as step:
                     self._claim(step)
                 case claimed if claimed.step.call_id is None:
-                    self._model_replies(claimed, _response(dice))
+                    self._model_answers(claimed, dice)
                 case claimed if claimed.entered:
                     self._tool_ends(claimed, succeeded=True)
                 case claimed:
@@ -222,7 +225,19 @@ class Sessions(RuleBasedStateMachine):
 
     def a_model_call_ends(self, dice: Random) -> None:
         claimed = dice.choice(self._claims("model"))
-        self._model_replies(claimed, _response(dice), refused=dice.choice([True, False]))
+        self._model_answers(claimed, dice, refused=dice.choice([True, False]))
+
+    def _model_answers(self, claimed: Claimed, dice: Random, *, refused: bool = False) -> None:
+        """A summary, a response, or the finding that there must be a summary first."""
+        step, turn = claimed.step, self.world.state.turn
+        if step.name is StepName.COMPACT_CONTEXT:
+            self._report(claimed, ContextCompacted(step.id, step.timing.token, "So far: a lot."))
+            return
+        cut = choose_cut(self.world.context, dice.choice([0, 10, 50, 200]))
+        if turn is not None and turn.may_compact and cut is not None and dice.random() < 0.3:
+            self._report(claimed, ContextFull(step.id, step.timing.token, cut, "it is full"))
+            return
+        self._model_replies(claimed, _response(dice), refused=refused)
 
     def _model_replies(
         self, claimed: Claimed, response: list[tuple[ToolEffect, bool]], *, refused: bool = False
@@ -366,6 +381,8 @@ class Sessions(RuleBasedStateMachine):
                 continue
             if step.name is StepName.RUN_MODEL:
                 world.reply(step=claimed)
+            elif step.name is StepName.COMPACT_CONTEXT:
+                world.compacts(step=claimed)
             else:
                 world.ended(claimed)
         if world.state.wake_at is not None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.built_in import BuiltInTool
-from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.calls import ToolEffect
+from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.errors import ConfigurationError, DefinitionError
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, tool
 
@@ -71,6 +71,24 @@ def test_a_policy_names_one_of_the_plain_tools() -> None:
     assert agent(tools=[named("look_up")], tool_policies={"look_up": policy}).tool_policies
     with pytest.raises(DefinitionError, match="tool_policies names 'lookup'"):
         agent(tools=[named("look_up")], tool_policies={"lookup": policy})
+
+
+def test_a_compaction_policy_leaves_something_to_summarise() -> None:
+    policy = CompactionPolicy(context_window_tokens=10_000, threshold=0.5, keep_recent_tokens=2_500)
+    assert policy.limit_tokens == 5_000
+    with pytest.raises(DefinitionError, match="starts at 5,000 tokens, so keep at most 2,500"):
+        CompactionPolicy(context_window_tokens=10_000, threshold=0.5, keep_recent_tokens=2_501)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, -0.5, 80])
+def test_a_threshold_is_a_share_of_the_window(threshold: float) -> None:
+    with pytest.raises(DefinitionError, match="between 0 and 1"):
+        CompactionPolicy(threshold=threshold)
+
+
+def test_a_window_has_a_size() -> None:
+    with pytest.raises(DefinitionError, match="context_window_tokens is 0"):
+        CompactionPolicy(context_window_tokens=0)
 
 
 def test_a_wrong_definition_is_a_wrong_configuration() -> None:

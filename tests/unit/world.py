@@ -20,11 +20,14 @@ from celeriac.sessions.calls import (
     ToolEffect,
     result_text,
 )
+from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, NewMessage, Rules, TextSource
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    ContextCompacted,
+    ContextFull,
     Input,
     MessageSent,
     ModelReplied,
@@ -37,7 +40,7 @@ from celeriac.sessions.inputs import (
     TurnSteered,
     WokenUp,
 )
-from celeriac.sessions.messages import CallReference, Message, Role
+from celeriac.sessions.messages import CallReference, Message, Role, Usage
 from celeriac.sessions.snapshot import StepRecord
 from celeriac.sessions.state import (
     OpenCall,
@@ -225,6 +228,27 @@ class World:
         assert self.apply(
             ModelReplied(step.id, step.timing.token, text or ("" if calls else "done"), calls)
         )
+
+    def finds_full(self, before: int, step: Step | None = None) -> bool:
+        """Let `RunModel` find the context full, with messages from `before` on to be left as they are."""
+        step = step or self.start_model()
+        return self.apply(ContextFull(step.id, step.timing.token, before, "about 9 tokens"))
+
+    def start_compaction(self) -> Step:
+        return self._started(
+            next(s for s in self.state.steps if s.name is StepName.COMPACT_CONTEXT)
+        )
+
+    def compacts(self, text: str = "What came before.", step: Step | None = None) -> bool:
+        """Let the summary come."""
+        step = step or self.start_compaction()
+        usage = Usage(input_tokens=100, output_tokens=10)
+        return self.apply(ContextCompacted(step.id, step.timing.token, text, usage, "demo"))
+
+    @property
+    def context(self) -> list[Message]:
+        """What the model reads."""
+        return active_context(self.log[self.state.context_from :])
 
     def calling(self, *calls: PlannedCall) -> None:
         """Begin a turn whose model asks for these calls."""

@@ -1,9 +1,10 @@
-"""Reads one streamed response of a model within a step; the page sees it come, and Stop ends it."""
+"""What the steps that ask a model share: the agent, the request, the streamed response, which Stop ends."""
 
 from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -21,16 +22,53 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 from celeriac.sessions.store.sessions import Claim
+from celeriac.sessions.tools import ToolDefinition
 from celeriac.tasks.leases import turn_is_stopped
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import error_text
 
-__all__ = ["read_reply"]
+__all__ = ["agent_of", "read_reply", "request_for"]
 
 _BATCH_SECONDS = 0.05
 """Deltas are published in batches of this length: 20 events a second are smooth and cheap."""
 _LOOK_SECONDS = 0.5
 """How often a running model call looks whether its turn was stopped."""
+
+
+def agent_of(here: Runtime, claim: Claim) -> AgentDefinition:
+    """Return the agent of the claimed step's session.
+
+    Raises:
+        ModelError: This worker does not have it; another one may.
+    """
+    name = claim.loaded.state.agent
+    agent = here.agents.get(name)
+    if agent is None:
+        has = ", ".join(here.agents)
+        raise ModelError(f"this worker has no agent {name!r}; it has {has}", retryable=True)
+    return agent
+
+
+def request_for(
+    here: Runtime,
+    claim: Claim,
+    agent: AgentDefinition,
+    tools: Sequence[ToolDefinition],
+    instructions: str,
+) -> ModelRequest:
+    """Make the request that a claimed step sends, with the whole active context."""
+    state = claim.loaded.state
+    allowed = here.models_of(agent)
+    return ModelRequest(
+        model=state.model if state.model in allowed else allowed[0],
+        instructions=instructions,
+        messages=claim.messages,
+        tools=tools,
+        session_id=state.session_id,
+        turn_id=state.turn.id if state.turn else "",
+        attempt=claim.step.attempt,
+        timeout_seconds=here.settings.model_timeout_seconds,
+    )
 
 
 def read_reply(
