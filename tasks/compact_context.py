@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from celeriac.connectors.summaries import summary_of, summary_request
-from celeriac.sessions.definition import CompactionPolicy
+from celeriac.sessions.context import request_tokens
+from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.inputs import ContextCompacted, Input, ModelInterrupted
 from celeriac.sessions.messages import Role
-from celeriac.sessions.model import ModelError, ModelRequest
+from celeriac.sessions.model import ModelError, ModelReply
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
@@ -18,6 +19,10 @@ from celeriac.tasks.step import run_step
 __all__ = ["compact_context"]
 
 
+_LEAST_TOKENS = 1_000
+"""A request for a summary is never made shorter than this."""
+
+
 @app.task(name=COMPACT_CONTEXT)
 def compact_context(session_id: str, step_id: str, call_id: str | None = None) -> None:
     """Run one attempt of a summary."""
@@ -26,34 +31,28 @@ def compact_context(session_id: str, step_id: str, call_id: str | None = None) -
 
 def _work(here: Runtime, claim: Claim) -> Input:
     agent = agent_of(here, claim)
-    # A deploy may have taken the policy away since RunModel asked for this.
-    policy = agent.compaction or CompactionPolicy()
-    # Each further attempt asks for less: the last one may have been too long.
-    limit = policy.limit_tokens >> (claim.step.attempt - 1)
-    request = _request(claim, request_for(here, claim, agent, (), ""), limit)
-    try:
-        reply = read_reply(here, claim, agent, request, shown=False)
-    except ModelError as error:
-        if error.context_full:
-            raise ModelError(str(error), retryable=True, retry_after_seconds=0) from error
-        raise
+    reply = _ask(here, claim, agent)
     if isinstance(reply, ModelInterrupted):
         return ModelInterrupted(claim.step.id, claim.token, "")
-    return ContextCompacted(
-        claim.step.id,
-        claim.token,
-        summary_of(reply),
-        usage=reply.usage,
-        model=reply.model or request.model,
-    )
+    return ContextCompacted(claim.step.id, claim.token, summary_of(reply), reply.usage, reply.model)
 
 
-def _request(claim: Claim, request: ModelRequest, limit_tokens: int) -> ModelRequest:
+def _ask(here: Runtime, claim: Claim, agent: AgentDefinition) -> ModelReply | ModelInterrupted:
+    """Ask for a summary; for one of less text when the model finds even that too long.
+
+    A request that is too long is refused at once and costs nothing, so it counts as no attempt.
+    """
+    whole = request_for(here, claim, agent, (), "")
+    # A deploy may have taken the policy away since RunModel asked for this.
+    policy = agent.compaction or CompactionPolicy()
+    limit = min(policy.limit_tokens, request_tokens(whole))
     turn = claim.loaded.state.turn
     before = turn.compact_before if turn else 0
-    older = [
-        message
-        for message in claim.messages
-        if message.role is Role.SUMMARY or message.seq < before
-    ]
-    return summary_request(request, older, limit_tokens)
+    older = [one for one in whole.messages if one.role is Role.SUMMARY or one.seq < before]
+    while True:
+        try:
+            return read_reply(here, claim, agent, summary_request(whole, older, limit), shown=False)
+        except ModelError as error:
+            limit //= 2
+            if not error.context_full or limit < _LEAST_TOKENS:
+                raise
