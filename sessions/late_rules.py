@@ -44,7 +44,7 @@ def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
         )
         return True
     settled = event.settled
-    if settled is None or _is_repetition(settled, event.token):
+    if settled is None or not _says_something_new(settled, event):
         return False
     draft.change.late_results[event.call_id] = LateResult(
         succeeded=event.succeeded,
@@ -77,11 +77,12 @@ def _unknown(draft: Draft, call_id: str | None) -> UnknownCall | None:
     return next((entry for entry in draft.state.unknown if entry.id == call_id), None)
 
 
-def _is_repetition(settled: SettledCall, token: int) -> bool:
-    """Whether this very report was stored before, and only its answer was lost."""
-    return settled.outcome.token == token or (
-        settled.late is not None and settled.late.token == token
-    )
+def _says_something_new(settled: SettledCall, event: ToolEnded) -> bool:
+    """Whether this report was not stored before, nor one that says more: a success is never replaced."""
+    late = settled.late
+    if event.token == settled.outcome.token or (late is not None and event.token == late.token):
+        return False
+    return late is None or (event.succeeded and not late.succeeded)
 
 
 def _contradicts(settled: SettledCall) -> bool:
