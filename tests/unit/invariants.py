@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from celeriac.connectors.history import problems_of
-from celeriac.sessions.calls import CallOutcome, CallStatus
+from celeriac.sessions.calls import CallOutcome, CallStatus, LateResult
 from celeriac.sessions.codec import (
     read_record,
     read_state,
@@ -20,12 +20,17 @@ from celeriac.sessions.draft import Change
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.snapshot import StepRecord
-from celeriac.sessions.state import SessionState, SessionStatus, StepName
+from celeriac.sessions.state import NEVER_SENT, SessionState, SessionStatus, Step, StepName
 from celeriac.sessions.views import session_summary, turn_view
 
 STATE_MAX_BYTES = 16_000
 MODEL_STEPS = {StepName.RUN_MODEL, StepName.COMPACT_CONTEXT}
 WORK = {*MODEL_STEPS, StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL}
+WAITS = {
+    StepName.AWAIT_TOOL_APPROVAL: CallStatus.AWAITING_APPROVAL,
+    StepName.AWAIT_QUESTION_ANSWER: CallStatus.AWAITING_ANSWER,
+    StepName.AWAIT_TIMER: CallStatus.AWAITING_TIMER,
+}
 
 
 def stored_and_loaded(state: SessionState) -> SessionState:
@@ -57,8 +62,7 @@ def check_state(state: SessionState) -> None:
     else:
         assert state.steps, "an open turn without an open step never ends"
     for step in state.steps:
-        assert step.name in WORK or step.name.waits
-        assert step.name.waits or step.timing.due is not None, "nobody would ever look at it"
+        _check_step(step)
     ids = [step.id for step in state.steps]
     assert len(set(ids)) == len(ids)
     _check_calls(state)
@@ -69,13 +73,25 @@ def check_state(state: SessionState) -> None:
     turn_view(state)
 
 
+def _check_step(step: Step) -> None:
+    """Work is looked at again some day; a wait is nothing for workers, and only a timer must end by itself."""
+    assert step.name in WORK or step.name.waits
+    timing = step.timing
+    if step.name.waits:
+        assert (timing.sends, timing.token) == (NEVER_SENT, 0)
+        assert (timing.due is not None) or step.name is not StepName.AWAIT_TIMER
+        assert (timing.due is None) or step.name is not StepName.AWAIT_QUESTION_ANSWER
+    else:
+        assert timing.due is not None, "nobody would ever look at it"
+
+
 def _check_calls(state: SessionState) -> None:
     calls = state.turn.calls if state.turn else ()
     for call in calls:
         steps = [step for step in state.steps if step.call_id == call.id]
         assert len(steps) == (0 if call.status.settled else 1), f"{call.id} is {call.status}"
-        waits = bool(steps) and steps[0].name.waits
-        assert waits == (call.status is CallStatus.AWAITING_APPROVAL)
+        waits = WAITS.get(steps[0].name) if steps else None
+        assert waits is (call.status if call.status in WAITS.values() else None)
     known = {call.id for call in calls}
     assert all(step.call_id in known for step in state.steps if step.call_id is not None)
     assert not calls or all(step.name not in MODEL_STEPS for step in state.steps)
@@ -92,6 +108,9 @@ def _check_outcomes(change: Change, settled: Mapping[str, CallOutcome]) -> None:
             assert old.status is CallStatus.OUTCOME_UNKNOWN
             assert outcome.status in {CallStatus.SUCCEEDED, CallStatus.FAILED}
         assert (outcome.reconciled_by is not None) == (old is not None)
+    for call_id, late in change.late_results.items():
+        assert call_id in settled, "only a settled call has a late result"
+        assert late.token != settled[call_id].token
     listed = {entry.id for entry in change.state.unknown}
     now_settled = {**settled, **change.outcomes}
     assert listed == {
@@ -134,6 +153,8 @@ def _check_serialises(change: Change) -> None:
         assert read_record(StepRecord, write_record(record)) == record
     for outcome in change.outcomes.values():
         assert read_record(CallOutcome, write_record(outcome)) == outcome
+    for late in change.late_results.values():
+        assert read_record(LateResult, write_record(late)) == late
     for new in change.messages:
         assert read_record(Message, write_record(new.message)) == new.message
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from celeriac.sessions.calls import CallStatus, ToolEffect
+from celeriac.sessions.calls import DID_NOT_RUN, CallStatus, ToolEffect
 from celeriac.sessions.errors import Conflict
 from celeriac.sessions.messages import Role
 from celeriac.sessions.state import Step, StepName
@@ -93,8 +95,11 @@ def test_a_late_result_of_an_open_call_settles_it_and_the_next_attempt_is_not_ne
     assert world.conversation[-1] == (Role.TOOL, "late but right")
     if second is not None:
         before = world.state
+        assert world.ended(second, result="second")
+        assert world.state == before, "it is kept on the record, and changes nothing else"
+        assert world.outcomes["call_a"].result == "late but right"
+        assert world.late["call_a"].result == "second"
         assert not world.ended(second, result="second")
-        assert world.state is before
 
 
 def test_attempts_of_a_late_result_are_counted_as_they_were() -> None:
@@ -176,6 +181,137 @@ def test_a_late_result_of_a_stopped_turn_settles_its_call_and_starts_nothing() -
     assert "it did happen" in world.conversation[-2][1]
 
 
+# --- kept on the record
+
+
+@pytest.mark.parametrize("effect", [READ, IDEMPOTENT])
+def test_a_result_after_the_call_was_settled_is_kept_and_the_call_stays_as_it_is(
+    effect: ToolEffect,
+) -> None:
+    world = World()
+    world.calling(planned("call_a", effect))
+    first = world.start_call()
+    world.lose_worker()
+    world.ended(world.start_call(), result="second")
+    world.pass_time(9_000)
+    assert world.ended(first, result="first")
+    outcome, late = world.outcomes["call_a"], world.late["call_a"]
+    assert (outcome.status, outcome.result) == (CallStatus.SUCCEEDED, "second")
+    assert (late.succeeded, late.result, late.at) == (True, "first", world.now)
+    assert world.state.notices == (), "the model was told right"
+
+
+def lost_three_times(effect: ToolEffect) -> tuple[World, list[Step]]:
+    """A call whose three workers were all lost; each may still report."""
+    world = World()
+    world.calling(planned("call_a", effect))
+    steps = []
+    for _ in range(3):
+        steps.append(world.start_call())
+        world.lose_worker()
+    return world, steps
+
+
+def test_a_late_success_of_a_failed_read_is_kept_but_nobody_needs_to_be_told() -> None:
+    world, steps = lost_three_times(READ)
+    assert world.status() is CallStatus.FAILED
+    assert world.ended(steps[0], result="found after all")
+    assert world.status() is CallStatus.FAILED
+    assert world.late["call_a"].result == "found after all"
+    assert world.state.notices == ()
+
+
+def test_a_late_success_is_not_replaced_by_what_comes_later_still() -> None:
+    world, steps = lost_three_times(READ)
+    world.ended(steps[1], succeeded=False, error="gone")
+    assert world.late["call_a"].error == "gone"
+    assert world.ended(steps[0], result="found"), "a success says more than a failure"
+    for step, succeeded in ((steps[2], False), (steps[1], False), (steps[2], True)):
+        assert not world.ended(step, succeeded=succeeded, result="other", error="gone")
+    assert world.late["call_a"].result == "found"
+
+
+def test_a_late_failure_of_one_of_several_attempts_is_kept_and_leaves_it_unknown() -> None:
+    world, steps = lost_three_times(IDEMPOTENT)
+    assert world.ended(steps[1], succeeded=False, error="locked")
+    assert world.status() is CallStatus.OUTCOME_UNKNOWN
+    assert world.late["call_a"].error == "locked"
+    assert [entry.id for entry in world.state.unknown] == ["call_a"]
+    assert world.ended(steps[2], result="done")
+    assert world.status() is CallStatus.SUCCEEDED
+    assert not world.ended(steps[2], result="done")
+
+
+def test_a_late_success_that_contradicts_a_person_is_told_to_the_model() -> None:
+    world, step = lost_single_attempt(sibling=False)
+    world.reconcile(succeeded=False, note="I looked")
+    assert world.ended(step, result="done")
+    outcome = world.outcomes["call_a"]
+    assert (outcome.status, outcome.reconciled_by) == (CallStatus.FAILED, "Ann")
+    assert world.late["call_a"].result == "done"
+    world.reply()
+    world.send("and now?")
+    told = [text for role, text in world.conversation if role is Role.NOTICE]
+    assert "it did not happen (I looked)" in told[0]
+    assert "it succeeded, although it was recorded as failed" in told[1]
+    assert world.state.notices == ()
+
+
+# --- it did not run after all
+
+
+@pytest.mark.parametrize("how", ["failed", "given back"])
+def test_an_unknown_outcome_is_failed_once_its_worker_says_that_the_tool_was_not_entered(
+    how: str,
+) -> None:
+    """DH-08: unknown is told as unknown, and what is then found out as that."""
+    world, step = lost_single_attempt(sibling=False)
+    report = world.gives_back if how == "given back" else _not_entered(world)
+    assert "may or may not have" in world.told()
+    assert report(step)
+    outcome = world.outcomes["call_a"]
+    assert (outcome.status, outcome.reconciled_by) == (CallStatus.FAILED, "late result")
+    assert (outcome.error or "").startswith(DID_NOT_RUN)
+    assert world.state.unknown == ()
+    assert not report(step), "a repetition changes nothing"
+    world.reply()
+    world.send("and now?")
+    assert "it did not happen (the tool did not run" in world.conversation[-2][1]
+
+
+def _not_entered(world: World) -> Callable[[Step], bool]:
+    return lambda step: world.breaks(step, "its tool cannot be found", entered=False)
+
+
+def test_a_model_that_was_not_told_yet_reads_that_it_did_not_run() -> None:
+    world, step = lost_single_attempt(sibling=True)
+    assert world.gives_back(step)
+    world.reject("call_b")
+    assert "did not run, so it is safe to call again" in world.told()
+    assert world.state.notices == ()
+
+
+def test_that_one_attempt_did_not_run_says_nothing_about_the_others() -> None:
+    world, steps = lost_three_times(IDEMPOTENT)
+    for step in steps:
+        assert not world.gives_back(step)
+        assert not world.breaks(step, entered=False)
+    assert world.status() is CallStatus.OUTCOME_UNKNOWN
+
+
+def test_a_late_failure_of_an_attempt_that_entered_its_tool_settles_nothing() -> None:
+    world, step = lost_single_attempt(sibling=False)
+    assert not world.breaks(step, "connection reset")
+    assert world.status() is CallStatus.OUTCOME_UNKNOWN
+
+
+def test_a_person_who_was_quicker_than_the_late_report_is_believed() -> None:
+    world, step = lost_single_attempt(sibling=False)
+    world.reconcile(succeeded=True)
+    assert not world.gives_back(step)
+    assert world.status() is CallStatus.SUCCEEDED
+
+
 def test_a_huge_late_error_does_not_grow_the_state() -> None:
     world, step = lost_single_attempt(sibling=False)
     world.ended(step, succeeded=False, error="x" * 5 * STATE_MAX_BYTES)
@@ -216,7 +352,8 @@ def test_an_outcome_is_reconciled_once(who: str) -> None:
     world, step = lost_single_attempt(sibling=False)
     if who == "person":
         world.reconcile(succeeded=True)
-        assert not world.ended(step, succeeded=False, error="no")
+        assert world.ended(step, succeeded=False, error="no")
+        assert world.late["call_a"].error == "no"
     else:
         world.ended(step)
     with pytest.raises(Conflict) as caught:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pydantic import JsonValue
 
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, DecisionVerb, ToolEffect
 from celeriac.sessions.context import choose_cut
 from celeriac.sessions.errors import Refused
@@ -27,6 +28,9 @@ from celeriac.sessions.inputs import (
     Input,
     ModelInterrupted,
     ModelReplied,
+    PlanExecuted,
+    PlannedCall,
+    QuestionAnswered,
     QueuedMessageDeleted,
     StepFailed,
     StepReturned,
@@ -34,12 +38,17 @@ from celeriac.sessions.inputs import (
     ToolEnded,
 )
 from celeriac.sessions.messages import Role
+from celeriac.sessions.plans import TodoStatus
 from celeriac.sessions.state import Step, StepName
-from tests.unit.world import EFFECTS, ONCE, World, planned
+from tests.unit.world import EFFECTS, ONCE, World, planned, question, timer, todos
 
 ERRORS = ["it broke", "HTTP 503", "\ufffd", "x" * 300]
 DELAYS = [None, None, 0, 1, 700, 60_000, 900_001]
 VERBS = list(DecisionVerb)
+ANSWERS: list[JsonValue] = ["yes", False, 0, "", {"size": 3}, []]
+STATUSES = [status.value for status in TodoStatus]
+_ANSWER = CallStatus.AWAITING_ANSWER
+_TIMER = CallStatus.AWAITING_TIMER
 
 
 @dataclass
@@ -58,11 +67,16 @@ class Call:
     effect: ToolEffect
     asks: bool
     refused: bool
+    built_in: BuiltInTool | None = None
+    due: int | None = None
+    """When the time of a wait is over."""
     entered: int = 0
     approved: bool = False
-    returned: bool = False
-    """Whether some attempt returned and its worker said so."""
+    returned: set[int] = field(default_factory=set)
+    """Tokens of the attempts that returned and whose worker said so."""
     failed_for_certain: bool = False
+    answers: list[JsonValue] = field(default_factory=list)
+    """Answers that were taken."""
 
 
 class Sessions(RuleBasedStateMachine):
@@ -76,6 +90,9 @@ class Sessions(RuleBasedStateMachine):
         self.reports: list[Input] = []
         self.accepted: list[str] = []
         self.deleted: set[str] = set()
+        self.planning: set[str] = set()
+        """Messages whose turn may only plan."""
+        self.executions = 0
 
     @rule(dice=st.randoms(use_true_random=True))
     def something_happens(self, dice: Random) -> None:
@@ -93,6 +110,11 @@ class Sessions(RuleBasedStateMachine):
             "a_person_steers": bool(world.state.queue),
             "a_person_stops_the_turn": (not world.idle),
             "a_person_decides": bool(self.calls) + 8 * bool(self._asking()),
+            "a_person_answers": bool(self.calls) + 6 * bool(self._waiting(_ANSWER)),
+            "a_person_has_the_plan_executed": (
+                bool(self.calls) + 3 * (world.idle and world.state.plan is not None)
+            ),
+            "a_wait_comes_to_its_end": 3 * bool(self._waiting(_TIMER)),
             "a_person_reconciles": bool(world.state.unknown),
             "a_slow_worker_enters_its_tool": bool(self._claims("outside")),
             "every_worker_is_thought_dead": 5 * bool(self._claims("any")),
@@ -112,8 +134,11 @@ class Sessions(RuleBasedStateMachine):
 
     def a_person_sends_a_message(self, dice: Random) -> None:
         message_id = f"m{len(self.accepted)}"
-        self.world.send(f"text of {message_id}", message_id)
+        plan_mode = dice.random() < 0.15
+        self.world.send(f"text of {message_id}", message_id, plan_mode=plan_mode)
         self.accepted.append(message_id)
+        if plan_mode:
+            self.planning.add(message_id)
 
     def a_person_deletes_a_queued_message(self, dice: Random) -> None:
         item = dice.choice(self.world.state.queue)
@@ -128,9 +153,40 @@ class Sessions(RuleBasedStateMachine):
         if dice.random() < 0.4:
             self.world.cancel()
 
-    def _asking(self) -> list[str]:
+    def _waiting(self, status: CallStatus) -> list[str]:
         calls = self.world.state.turn.calls if self.world.state.turn else ()
-        return [call.id for call in calls if call.status is CallStatus.AWAITING_APPROVAL]
+        return [call.id for call in calls if call.status is status]
+
+    def _asking(self) -> list[str]:
+        return self._waiting(CallStatus.AWAITING_APPROVAL)
+
+    def a_person_answers(self, dice: Random) -> None:
+        """Mostly a question; or any other call, whose answer is refused."""
+        open_ones = self._waiting(_ANSWER) if dice.random() < 0.8 else []
+        call_id = dice.choice(open_ones or sorted(self.calls))
+        waits = call_id in self._waiting(_ANSWER)
+        answer = dice.choice(ANSWERS)
+        assert self._asked(QuestionAnswered(call_id, answer, "Ann")) == waits
+        if waits:
+            self.calls[call_id].answers.append(answer)
+
+    def a_person_has_the_plan_executed(self, dice: Random) -> None:
+        """Mostly as it is; or a revision that was seen long ago."""
+        plan, idle = self.world.state.plan, self.world.idle
+        revision = plan.revision - dice.choice([0, 0, 0, 1]) if plan else 1
+        may = plan is not None and idle and plan.revision == revision and bool(plan.open_todos)
+        assert self._asked(PlanExecuted(revision, "Ann")) == may
+        if may:
+            self.executions += 1
+            assert self.world.turn.executes_plan
+            assert not self.world.turn.plan_mode
+
+    def a_wait_comes_to_its_end(self, dice: Random) -> None:
+        """Every worker's lease has then run out too, if the wait was long."""
+        call = self.calls[dice.choice(self._waiting(_TIMER))]
+        assert call.due is not None
+        self.world.now = max(self.world.now, call.due)
+        assert self.world.wake()
 
     def a_person_decides(self, dice: Random) -> None:
         """Mostly a call that asks; or any other, or with a digest of what was shown once."""
@@ -185,6 +241,7 @@ class Sessions(RuleBasedStateMachine):
         self.claims.append(Claimed(claimed))
         call = self.calls.get(step.call_id or "")
         if call is not None:
+            assert call.built_in is None, "a worker is to run what nobody runs"
             assert not call.refused, "a call that cannot run is to be run"
             assert call.approved or not call.asks, "a call is to be run without its approval"
 
@@ -237,27 +294,33 @@ class Sessions(RuleBasedStateMachine):
         if turn is not None and turn.may_compact and cut is not None and dice.random() < 0.3:
             self._report(claimed, ContextFull(step.id, step.timing.token, cut, "it is full"))
             return
-        self._model_replies(claimed, _response(dice), refused=refused)
+        self._model_replies(claimed, dice, refused=refused)
 
-    def _model_replies(
-        self, claimed: Claimed, response: list[tuple[ToolEffect, bool]], *, refused: bool = False
-    ) -> None:
-        step, first = claimed.step, len(self.calls)
-        calls = [
-            planned(
-                f"call_{first + number}",
-                effect,
-                asks=asks,
-                refused="no such tool" if refused and number == 0 else None,
-            )
-            for number, (effect, asks) in enumerate(response)
-        ]
+    def _model_replies(self, claimed: Claimed, dice: Random, *, refused: bool = False) -> None:
+        step, turn = claimed.step, self.world.state.turn
+        calls = _response(dice, len(self.calls), plan_only=bool(turn and turn.plan_mode))
+        if calls and refused:
+            calls[0] = replace(calls[0], refused="no such tool")
         text = "" if calls else "done"
+        corrected = self._corrections()
+        revision = self.world.state.plan.revision if self.world.state.plan else 0
+        stopped = turn is not None and turn.control is not None
         if self._report(claimed, ModelReplied(step.id, step.timing.token, text, calls)):
             for call in calls:
-                self.calls[call.request.id] = Call(
-                    call.request.effect, call.requires_approval, call.refused is not None
-                )
+                self.calls[call.request.id] = _opened(call, self.world.now)
+            written = sum(
+                call.built_in is BuiltInTool.WRITE_TODOS and call.refused is None for call in calls
+            )
+            plan = self.world.state.plan
+            expected = revision if stopped else revision + written
+            assert (plan.revision if plan else 0) == expected
+        if self._corrections() > corrected:
+            assert turn is not None
+            assert turn.executes_plan, "only an execution is corrected"
+            assert not calls
+
+    def _corrections(self) -> int:
+        return sum("tasks of the plan" in m.text for m in self.world.log if m.role is Role.NOTICE)
 
     def a_stopped_model_call_is_aborted(self, dice: Random) -> None:
         claimed = dice.choice(self._claims("model"))
@@ -272,7 +335,8 @@ class Sessions(RuleBasedStateMachine):
 
     def _tool_ends(self, claimed: Claimed, *, succeeded: bool) -> None:
         step, call = claimed.step, self.calls[claimed.step.call_id or ""]
-        call.returned |= succeeded
+        if succeeded:
+            call.returned.add(step.timing.token)
         call.failed_for_certain |= not succeeded
         result: JsonValue = {"of": step.timing.token} if succeeded else None
         event = ToolEnded(
@@ -343,12 +407,12 @@ class Sessions(RuleBasedStateMachine):
     @invariant()
     def every_accepted_message_is_in_one_place(self) -> None:
         waiting = [item.id for item in self.world.state.queue]
-        taken = [m.message_id for m in self.world.log if m.role is Role.USER]
+        taken = [m.message_id for m in self.world.log if m.role is Role.USER and m.message_id]
         places = Counter([*waiting, *taken, *self.deleted])
         assert places == Counter(self.accepted)
         assert all(self.world.queue_texts[one] == f"text of {one}" for one in waiting)
         for message in self.world.log:
-            if message.role is Role.USER:
+            if message.role is Role.USER and message.message_id is not None:
                 assert message.text == f"text of {message.message_id}"
 
     @invariant()
@@ -357,8 +421,54 @@ class Sessions(RuleBasedStateMachine):
             outcome = self.world.outcomes.get(call_id)
             if outcome is None:
                 assert not call.returned, "a result was lost"
+                continue
+            self._check_nothing_is_lost(call_id, outcome, call)
+            if call.built_in is not None:
+                self._check_built_in(outcome, call)
             elif outcome.reconciled_by != "Ann":
                 _check_truth(outcome, call)
+
+    def _check_nothing_is_lost(self, call_id: str, outcome: CallOutcome, call: Call) -> None:
+        """Of what was returned one result is the call's, or is kept on its record as late."""
+        late = self.world.late.get(call_id)
+        kept = [record.token for record in (outcome, late) if record is not None]
+        succeeded = outcome.status is CallStatus.SUCCEEDED or (late is not None and late.succeeded)
+        assert not call.returned or succeeded, "a result was lost"
+        if len(call.returned) == 1 and outcome.reconciled_by != "Ann":
+            assert call.returned <= set(kept), "the result was lost"
+        if late is not None and late.succeeded:
+            assert late.result == {"of": late.token}
+
+    def _check_built_in(self, outcome: CallOutcome, call: Call) -> None:
+        assert call.entered == 0
+        assert outcome.attempts == 0
+        if outcome.status is not CallStatus.SUCCEEDED:
+            assert outcome.status is CallStatus.CANCELLED or call.refused
+            assert not call.answers
+        elif call.built_in is BuiltInTool.ASK_USER:
+            assert call.answers == [outcome.result]
+            assert outcome.answered_by == "Ann"
+        elif call.built_in is BuiltInTool.DURABLE_WAIT:
+            assert call.due is not None
+            assert outcome.settled_at >= call.due
+
+    @invariant()
+    def the_model_is_told_what_became_of_an_unknown_outcome(self) -> None:
+        notices = [m.text for m in self.world.log if m.role is Role.NOTICE]
+        notices += self.world.state.notices
+        for message in self.world.log:
+            if message.role is Role.TOOL and message.status is CallStatus.OUTCOME_UNKNOWN:
+                settled = self.world.outcomes[message.call_id or ""].status
+                told = sum(f"earlier call {message.call_id} of" in text for text in notices)
+                assert (settled is CallStatus.OUTCOME_UNKNOWN) == (told == 0)
+
+    @invariant()
+    def plans_and_their_corrections_keep_to_the_rules(self) -> None:
+        state = self.world.state
+        assert self._corrections() <= self.executions
+        if state.turn is not None:
+            modes = self.planning.intersection(state.turn.message_ids)
+            assert state.turn.plan_mode == bool(modes)
 
     def teardown(self) -> None:
         """Bring the session to rest: people decide, workers work; it must come to an end."""
@@ -376,6 +486,9 @@ class Sessions(RuleBasedStateMachine):
             if step.name is StepName.AWAIT_TOOL_APPROVAL:
                 world.reject(step.call_id or "")
                 continue
+            if step.name is StepName.AWAIT_QUESTION_ANSWER:
+                world.answer(None, step.call_id or "")
+                continue
             claimed = world.claim(step)
             if claimed is None:
                 continue
@@ -390,11 +503,37 @@ class Sessions(RuleBasedStateMachine):
             world.wake()
 
 
-def _response(dice: Random) -> list[tuple[ToolEffect, bool]]:
-    """Effect and approval of each call of a response; none is a final answer."""
-    return [
-        (dice.choice(EFFECTS), dice.random() < 0.4) for _ in range(dice.choice([0, 1, 1, 2, 3]))
-    ]
+def _response(dice: Random, first: int, *, plan_only: bool) -> list[PlannedCall]:
+    """The calls of a response, of every kind and mixed; none is a final answer."""
+    ids = [f"call_{first + number}" for number in range(dice.choice([0, 1, 1, 2, 3]))]
+    kinds = [BuiltInTool.WRITE_TODOS] if plan_only else [None, None, None, *BuiltInTool]
+    return [_call(dice, call_id, dice.choice(kinds)) for call_id in ids]
+
+
+def _call(dice: Random, call_id: str, kind: BuiltInTool | None) -> PlannedCall:
+    match kind:
+        case BuiltInTool.ASK_USER:
+            return question(call_id)
+        case BuiltInTool.DURABLE_WAIT:
+            return timer(call_id, dice.choice([1, 5, 3_600, 30 * 24 * 3_600]))
+        case BuiltInTool.WRITE_TODOS:
+            return todos(call_id, look=dice.choice(STATUSES), write=dice.choice(STATUSES))
+        case None:
+            asks = dice.random() < 0.4
+            expires = dice.choice([None, 2_000, 60_000]) if asks else None
+            return planned(call_id, dice.choice(EFFECTS), asks=asks, approval_timeout_ms=expires)
+
+
+def _opened(call: PlannedCall, now: int) -> Call:
+    arguments = call.request.arguments
+    seconds = arguments.get("seconds") if isinstance(arguments, dict) else None
+    return Call(
+        call.request.effect,
+        call.requires_approval,
+        call.refused is not None,
+        call.built_in,
+        due=now + int(seconds * 1000) if isinstance(seconds, (int, float)) else None,
+    )
 
 
 def _check_truth(outcome: CallOutcome, call: Call) -> None:

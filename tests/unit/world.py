@@ -8,15 +8,18 @@ claim script writes them. After each commit every invariant of `invariants.py` i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from celeriac.sessions.advance import advance, start
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import (
     CallOutcome,
     CallRequest,
     CallStatus,
     DecisionVerb,
+    LateResult,
     ToolEffect,
     result_text,
 )
@@ -31,7 +34,10 @@ from celeriac.sessions.inputs import (
     Input,
     MessageSent,
     ModelReplied,
+    PlanExecuted,
     PlannedCall,
+    QuestionAnswered,
+    SettledCall,
     StepFailed,
     StepReturned,
     ToolChanged,
@@ -41,6 +47,7 @@ from celeriac.sessions.inputs import (
     WokenUp,
 )
 from celeriac.sessions.messages import CallReference, Message, Role, Usage
+from celeriac.sessions.plans import Plan
 from celeriac.sessions.snapshot import StepRecord
 from celeriac.sessions.state import (
     OpenCall,
@@ -71,14 +78,22 @@ def planned(
     backoff_seconds: float | None = None,
     queue: str | None = None,
     shown_bytes: int | None = None,
+    approval_timeout_ms: int | None = None,
+    built_in: BuiltInTool | None = None,
+    arguments: JsonValue = None,
 ) -> PlannedCall:
-    """A call as the toolset would plan it; its tool is named after its Call ID."""
-    tool = call_id.removeprefix("call_") + "_tool"
+    """A call as the toolset would plan it; its tool is named after its Call ID unless it is built in."""
+    tool = built_in.value if built_in else call_id.removeprefix("call_") + "_tool"
     attempts = 1 if effect is ONCE else 3
     return PlannedCall(
         reference=CallReference(id=call_id, tool=tool, arguments="{}"),
         request=CallRequest(
-            id=call_id, tool=tool, arguments={}, effect=effect, turn_id="t1", created_at=NOON
+            id=call_id,
+            tool=tool,
+            arguments={} if arguments is None else arguments,
+            effect=effect,
+            turn_id="t1",
+            created_at=NOON,
         ),
         refused=refused,
         requires_approval=asks,
@@ -87,7 +102,32 @@ def planned(
         backoff_seconds=backoff_seconds,
         queue=queue,
         shown_bytes=shown_bytes,
+        approval_timeout_ms=approval_timeout_ms,
+        built_in=built_in,
     )
+
+
+def question(call_id: str = "call_a", text: str = "Which one?", *choices: str) -> PlannedCall:
+    """A call of `ask_user`."""
+    arguments: dict[str, JsonValue] = {"question": text}
+    if choices:
+        arguments["choices"] = list(choices)
+    return planned(call_id, built_in=BuiltInTool.ASK_USER, arguments=arguments)
+
+
+def timer(call_id: str = "call_a", seconds: float = 10) -> PlannedCall:
+    """A call of `durable_wait`."""
+    arguments: JsonValue = {"seconds": seconds, "reason": "it takes a while"}
+    return planned(call_id, built_in=BuiltInTool.DURABLE_WAIT, arguments=arguments)
+
+
+def todos(call_id: str = "call_a", **tasks: str) -> PlannedCall:
+    """A call of `write_todos`: titles with their status."""
+    listed: list[JsonValue] = [
+        {"title": title, "status": status} for title, status in tasks.items()
+    ]
+    arguments: JsonValue = {"todos": listed}
+    return planned(call_id, built_in=BuiltInTool.WRITE_TODOS, arguments=arguments)
 
 
 class World:
@@ -99,6 +139,7 @@ class World:
         self.log: list[Message] = []
         self.requests: dict[str, CallRequest] = {}
         self.outcomes: dict[str, CallOutcome] = {}
+        self.late: dict[str, LateResult] = {}
         self.queue_texts: dict[str, str] = {}
         self.history: list[StepRecord] = []
         self.events: list[LiveEvent] = []
@@ -113,6 +154,8 @@ class World:
     def apply(self, event: Input) -> bool:
         """Let something happen; say whether it changed anything."""
         before = self.state
+        if isinstance(event, ToolEnded):
+            event = replace(event, settled=self._settled(event.call_id))
         as_it_was = before.model_dump_json()
         change = advance(before, event, self.now, self.rules)
         assert before.model_dump_json() == as_it_was, "advance changed its input"
@@ -122,9 +165,17 @@ class World:
         self._commit(change)
         return True
 
+    def _settled(self, call_id: str) -> SettledCall | None:
+        """What is recorded of a call that is settled, as the store reads it for a late result."""
+        request, outcome = self.requests.get(call_id), self.outcomes.get(call_id)
+        if request is None or outcome is None:
+            return None
+        return SettledCall(request, outcome, self.late.get(call_id))
+
     def _commit(self, change: Change) -> None:
         self.requests |= {request.id: request for request in change.requests}
         self.outcomes |= change.outcomes
+        self.late |= change.late_results
         texts = {**self.queue_texts, **change.queue_texts}
         self.log += [self._filled(new, texts) for new in change.messages]
         self.queue_texts = {k: v for k, v in texts.items() if k not in change.queue_dropped}
@@ -167,11 +218,19 @@ class World:
 
     # --- what people do
 
-    def send(self, text: str = "hello", message_id: str | None = None) -> str:
+    def send(
+        self, text: str = "hello", message_id: str | None = None, *, plan_mode: bool = False
+    ) -> str:
         """Send a message; its id is its text unless given."""
         message_id = message_id or text
-        assert self.apply(MessageSent(message_id, text))
+        assert self.apply(MessageSent(message_id, text, plan_mode))
         return message_id
+
+    def answer(self, answer: JsonValue, call_id: str = "call_a") -> bool:
+        return self.apply(QuestionAnswered(call_id, answer, "Ann"))
+
+    def execute(self, revision: int = 1) -> bool:
+        return self.apply(PlanExecuted(revision, "Ann"))
 
     def steer(self, *message_ids: str, by: str | None = "Ann") -> bool:
         return self.apply(TurnSteered(message_ids, by))
@@ -328,6 +387,11 @@ class World:
         return self.state.turn
 
     @property
+    def plan(self) -> Plan:
+        assert self.state.plan is not None, "there is no plan"
+        return self.state.plan
+
+    @property
     def looks(self) -> tuple[SessionStatus, int | None]:
         """The status, and in how many milliseconds somebody must look at the session."""
         wake_at = self.state.wake_at
@@ -358,6 +422,10 @@ class World:
     def status(self, call_id: str = "call_a") -> CallStatus:
         """How a call ended."""
         return self.outcomes[call_id].status
+
+    def told(self, call_id: str = "call_a") -> str:
+        """What the model read as the result of a call."""
+        return next(message.text for message in self.log if message.call_id == call_id)
 
     def error(self, call_id: str = "call_a") -> str:
         return self.outcomes[call_id].error or ""
