@@ -34,8 +34,8 @@ test: .venv/dev.stamp  ## Run every test, browser and crash tests included (ARGS
 test-unit: .venv/dev.stamp  ## Run the pure tests only, in seconds
 	$(BIN)/pytest tests/unit $(ARGS)
 
-chaos: .venv/dev.stamp  ## Run the crash tests only
-	$(BIN)/pytest tests/chaos $(ARGS)
+chaos: .venv/dev.stamp  ## Kill everything for minutes and count effects (ARGS="--sessions 300 --seed 42")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 check: .venv/dev.stamp lint types  ## Everything that must hold besides the tests
 	$(BIN)/lint-imports --no-logo

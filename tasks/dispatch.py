@@ -88,7 +88,8 @@ class CeleryDispatcher:
             )
             with cast("Channel", channel).conn_or_acquire() as client:
                 published = client.rpop(queue)
-                client.delete(queue, f"_kombu.binding.{queue}")
+            # Not only the list: declaring a queue leaves its bindings in keys of their own.
+            cast("Channel", channel).queue_delete(queue)
         pushed = Envelope(self._app, RUN_MODEL, queue).fill("session", "step", "call")
         if published is None or shape_of(published) != shape_of(pushed):
             raise CeleriacError(

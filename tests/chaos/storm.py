@@ -1,258 +1,291 @@
-"""Sessions that talk and wait while everything around them is killed at random, and what must be true after."""
+"""Kills, freezes and robs everything around sessions that talk, and starts again what is missing."""
 
 from __future__ import annotations
 
-import random
+import os
+import signal
+import subprocess
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import cast
 
-import httpx
+import redis
 
-from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
-from celeriac.sessions.errors import CeleriacError
-from celeriac.sessions.messages import Role
-from celeriac.sessions.snapshot import Snapshot
-from celeriac.sessions.state import SessionStatus
-from tests.tasks.cluster import Cluster, Running, assert_history_holds
-from tests.waiting import wait_until
+from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
+from tests.chaos.ledger import Ledger
+from tests.tasks.cluster import Cluster, Running, plain_redis
 
-__all__ = ["Storm", "Talk"]
+__all__ = ["Burglar", "Storm"]
 
-_PLANS: Sequence[tuple[str, ...]] = (
-    ("one", "/fail 1", "three"),
-    ('/tool look_up_order {"order_id": "1001", "delay_seconds": 0.5}', "thanks"),
-    ('/tool charge {"end": ""}', '/tool put {"end": ""}', "thanks"),
-    ('/tool charge_approved {"pause": 0.3}', "/tool charge_approved {}", "thanks"),
-    (
-        '/tools look {} put {} charge {} look_up_order {"order_id": "1004", "delay_seconds": 0.3}',
-        "ok",
-    ),
-)
-_WAITS_TO_THE_END = ("/tool charge_approved {}",)
+_TICK_SECONDS = 0.05
 
 
 @dataclass
-class Talk:
-    """One session and what its person says."""
+class Slot:
+    """A place for one worker; whoever has it is replaced when it has ended."""
 
-    messages: Sequence[str]
-    approves: bool
-    session_id: str = ""
-    said: int = 0
-    decided: set[str] = field(default_factory=set)
-    done: bool = False
+    pool: str
+    hostname: str
+    """Empty: each new worker of this place has a name of its own."""
+    worker: Running | None = None
+    start_at: float = 0
+
+
+class Burglar:
+    """Takes messages out of the broker for a while, and loses, doubles or delays each."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.fates: Counter[str] = Counter()
+        self._redis = plain_redis(url)
+        self._chance = Random(f"{seed}/burglar")
+        self._until = 0.0
+        self._later: list[tuple[float, bytes, bytes]] = []
+
+    def rob(self, seconds: float) -> None:
+        """Take messages for so long."""
+        self._until = time.monotonic() + seconds
+
+    def run_until(self, stop: threading.Event) -> None:
+        """Wait for orders, and carry them out."""
+        with closing(self._redis):
+            self._serve(stop)
+
+    def _serve(self, stop: threading.Event) -> None:
+        while not stop.wait(_TICK_SECONDS):
+            with suppress(redis.RedisError):
+                self._bring_back()
+                while time.monotonic() < self._until and not stop.is_set():
+                    self._take()
+
+    def _take(self) -> None:
+        taken = self._redis.brpop([MODEL_QUEUE, TOOL_QUEUE], timeout=0.1)
+        if not taken:
+            return
+        queue, message = cast("tuple[bytes, bytes]", taken)
+        fate = self._chance.choice(("lost", "doubled", "delayed"))
+        self.fates[fate] += 1
+        if fate == "doubled":
+            self._redis.lpush(queue, message, message)
+        elif fate == "delayed":
+            at = time.monotonic() + self._chance.uniform(0.1, 4)
+            self._later.append((at, queue, message))
+
+    def _bring_back(self) -> None:
+        now = time.monotonic()
+        # Not in the order in which they were taken.
+        for at, queue, message in [one for one in self._later if one[0] <= now]:
+            self._redis.lpush(queue, message)
+            self._later.remove((at, queue, message))
 
 
 class Storm:
-    """Lets sessions talk and kills what carries them.
+    """Workers of both pools, the store and the web, and what befalls them.
 
     Args:
         cluster: The cluster; it has a store and nothing else.
-        sessions: How many sessions.
-        seed: Decides every random choice.
-        over_http: Whether people use the web, which is killed, too.
+        ledger: Tells which processes have frozen themselves.
+        seed: Decides what is done when.
+        calm_seconds: The mean time between two acts.
+
+    Attributes:
+        acts: How often each thing was done.
+        base: The address of the web.
     """
 
-    def __init__(self, cluster: Cluster, sessions: int, seed: int, *, over_http: bool) -> None:
-        self.cluster = cluster
-        self.chance = random.Random(seed)
-        self.kills: Counter[str] = Counter()
-        self.talks = [
-            Talk(_WAITS_TO_THE_END, approves=False)
-            if number % 6 == 5
-            else Talk(_PLANS[number % 6], approves=True)
-            for number in range(sessions)
+    def __init__(self, cluster: Cluster, ledger: Ledger, seed: int, *, calm_seconds: float) -> None:
+        self.acts: Counter[str] = Counter()
+        self.base: str | None = None
+        self.burglar = Burglar(cluster.url, seed)
+        self._cluster = cluster
+        self._ledger = ledger
+        self._chance = Random(f"{seed}/storm")
+        self._lease = float(cluster.env["CELERIAC_LEASE_SECONDS"])
+        self._calm = calm_seconds
+        self._slots = [
+            Slot("threads", "keeps-its-name@here"),
+            Slot("prefork", ""),
+            Slot("threads", ""),
         ]
-        self._over_http = over_http
-        self._web: tuple[Running, str] | None = None
-        self._pause = threading.Event()
+        self._web: Running | None = None
+        self._thaws: dict[int, float] = {}
+        self._seen_blows = 0.0
+        self._next_act = time.monotonic() + calm_seconds
 
-    def run(self, rounds: int) -> None:
-        """Talk, and kill something in each round; then let everything come to its end."""
+    # --- keeping things going
+
+    def tick(self, *, quiet: bool) -> None:
+        """Let go on what was frozen long enough, start what is missing, and unless `quiet` do harm."""
+        self._pause.wait(_TICK_SECONDS)
+        self._thaw()
         self._start_what_is_missing()
-        wait_until(self.cluster.client.agents, "agents are told", timeout_seconds=60)
-        stop = threading.Event()
-        people = threading.Thread(target=self._talk_until, args=(stop,), name="people")
-        people.start()
-        try:
-            for _ in range(rounds):
-                self._pause.wait(self.chance.uniform(0.2, 1.5))
-                self._kill_something()
-                self._pause.wait(self.chance.uniform(0.0, 1.0))
-                self._start_what_is_missing()
-            wait_until(
-                lambda: all(talk.done for talk in self.talks),
-                "all sessions are done",
-                timeout_seconds=240,
-            )
-        finally:
-            stop.set()
-            people.join()
+        if not quiet and time.monotonic() >= self._next_act:
+            self._next_act = time.monotonic() + self._chance.uniform(0.2, 1.8) * self._calm
+            self._do_something()
 
-    # --- killing
+    _pause = threading.Event()
 
-    def _kill_something(self) -> None:
-        kinds: list[tuple[str, Callable[[], None]]] = [
-            ("a worker", self._kill_one),
-            ("all workers", self.cluster.kill_workers),
-            ("the store", self.cluster.kill_store),
-            ("workers and store", self._kill_workers_and_store),
-            ("store and workers", self._kill_store_and_workers),
-        ]
-        if self._web is not None:
-            kinds.append(("the web", self._web[0].kill))
-        word, kill = self.chance.choice(kinds)
-        self.kills[word] += 1
-        kill()
+    def _thaw(self) -> None:
+        now = time.time()
+        for blow in self._ledger.blows(after=self._seen_blows):
+            self._seen_blows = blow.at
+            if blow.thaw_at is not None:
+                self._thaws[blow.pid] = blow.thaw_at
+        for pid, thaw_at in list(self._thaws.items()):
+            if thaw_at <= now:
+                _signal(pid, signal.SIGCONT)
+                del self._thaws[pid]
 
-    def _kill_one(self) -> None:
-        workers = self.cluster.workers
-        if workers:
-            self.chance.choice(workers).kill()
-
-    def _kill_workers_and_store(self) -> None:
-        self.cluster.kill_workers()
-        self.cluster.kill_store()
-
-    def _kill_store_and_workers(self) -> None:
-        self.cluster.kill_store()
-        self.cluster.kill_workers()
+    def thaw_all(self) -> None:
+        """Let everything go on that is frozen."""
+        self._thaws = dict.fromkeys(self._thaws, 0.0)
+        self._thaw()
 
     def _start_what_is_missing(self) -> None:
-        if not self.cluster.store.alive():
-            self.cluster.start_store()
-        missing = 2 - len(self.cluster.workers)
-        for _ in range(missing):
-            # Not awaited: the next kill may well meet a worker that is just starting.
-            self.cluster.start_worker(ready=False)
-        if self._over_http and (self._web is None or not self._web[0].alive):
-            self._web = self.cluster.start_web()
+        if not self._cluster.store.alive():
+            self._cluster.start_store()
+        for slot in self._slots:
+            if slot.worker is not None and not slot.worker.alive:
+                slot.worker = None
+                slot.start_at = time.monotonic() + self._chance.choice((0, 0, 1, 3))
+            if slot.worker is None and slot.start_at <= time.monotonic():
+                slot.worker = self._start_worker(slot)
+        if self._web is None or not self._web.alive:
+            self._web, self.base = self._cluster.start_web(ready=False)
 
-    # --- talking
+    def _start_worker(self, slot: Slot) -> Running:
+        env = {"CELERIAC_WORKER_POOL": slot.pool}
+        if slot.pool == "prefork":
+            env["CELERIAC_WORKER_CONCURRENCY"] = "3"
+        # Not awaited: the next act may well meet a worker that is just starting.
+        return self._cluster.start_worker(
+            name=slot.pool, hostname=slot.hostname, ready=False, env=env
+        )
 
-    def _talk_until(self, stop: threading.Event) -> None:
-        while not stop.wait(0.05):
-            for talk in self.talks:
-                try:
-                    self._go_on(talk)
-                except (CeleriacError, httpx.HTTPError, _TryAgain):
-                    # The store or the web is away; whoever talks tries again.
-                    self._pause.wait(0.05)
+    # --- harm
 
-    def _go_on(self, talk: Talk) -> None:
-        if talk.done:
-            return
-        if not talk.session_id:
-            talk.session_id = self._create()
-        snapshot = self.cluster.snapshot(talk.session_id)
-        if snapshot.status is SessionStatus.WAITING:
-            self._decide(talk, snapshot)
-        elif snapshot.status is SessionStatus.IDLE and talk.said < len(talk.messages):
-            self._say(talk)
-        elif snapshot.status is SessionStatus.IDLE:
-            talk.done = True
-
-    def _decide(self, talk: Talk, snapshot: Snapshot) -> None:
-        if not talk.approves:
-            talk.done = True
-            return
-        for call in snapshot.calls:
-            if call.status is CallStatus.AWAITING_APPROVAL:
-                self._approve(talk.session_id, call)
-                talk.decided.add(call.id)
-
-    def _create(self) -> str:
-        if not self._over_http:
-            return self.cluster.client.create_session().session_id
-        return str(self._post("/api/sessions", {})["session_id"])
-
-    def _say(self, talk: Talk) -> None:
-        text, name = talk.messages[talk.said], f"message-{talk.said}"
-        if self._over_http:
-            body = {"text": text, "message_id": name}
-            self._post(f"/api/sessions/{talk.session_id}/messages", body)
-        else:
-            self.cluster.client.send_message(talk.session_id, text, message_id=name)
-        talk.said += 1
-
-    def _approve(self, session_id: str, call: CallRecord) -> None:
-        if self._over_http:
-            body = {"decision": "approve", "digest": call.digest}
-            self._post(f"/api/sessions/{session_id}/calls/{call.id}/decision", body)
-        else:
-            self.cluster.client.decide(session_id, call.id, DecisionVerb.APPROVE, by="ana")
-
-    def _post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
-        if self._web is None:
-            raise _TryAgain
-        headers = {"Authorization": "Bearer ana"}
-        answer = httpx.post(self._web[1] + path, json=body, headers=headers, timeout=30)
-        if answer.status_code >= 500:
-            raise _TryAgain
-        assert answer.is_success, answer.text
-        answered: dict[str, object] = answer.json()
-        return answered
-
-    # --- what must be true
-
-    def check(self) -> Counter[str]:
-        """Check every session, and count how its calls ended."""
-        ends: Counter[str] = Counter()
-        for talk in self.talks:
-            snapshot = self.cluster.snapshot(talk.session_id)
-            said = [m.text for m in snapshot.messages if m.role is Role.USER]
-            assert said == list(talk.messages), snapshot.session_id
-            if talk.approves:
-                assert_history_holds(snapshot)
-                assert not any(_failed_turn(m.text) for m in snapshot.messages), snapshot
-            for call in snapshot.calls:
-                ends[call.status.value] += 1
-                self._check_effects(call)
-        assert self.cluster.model_problems() == []
-        return ends
-
-    def _check_effects(self, call: CallRecord) -> None:
-        if call.tool not in {"charge", "charge_approved"}:
-            assert call.status in {
-                CallStatus.SUCCEEDED,
-                CallStatus.FAILED,
-                CallStatus.OUTCOME_UNKNOWN,
-            }
-            return
-        times = len(self.cluster.marks("charge", call.id))
-        allowed = {
-            CallStatus.SUCCEEDED: {1},
-            CallStatus.OUTCOME_UNKNOWN: {0, 1},
-            CallStatus.AWAITING_APPROVAL: {0},
-            CallStatus.FAILED: {0},
+    def _do_something(self) -> None:
+        acts: dict[str, tuple[int, Callable[[], bool]]] = {
+            "kill a worker": (4, self._kill_worker),
+            "kill a main process alone": (1, self._kill_main),
+            "kill a child": (3, lambda: self._to_child(signal.SIGKILL)),
+            "kill all workers": (1, self._kill_workers),
+            "kill the store": (2, self._kill_store),
+            "kill store and workers": (1, lambda: self._kill_store() and self._kill_workers()),
+            "kill the web": (2, lambda: self._to_web(kill=True)),
+            "end a worker": (1, self._end_worker),
+            "freeze a worker": (4, self._freeze_worker),
+            "freeze a child": (2, lambda: self._to_child(signal.SIGSTOP)),
+            "freeze the store": (2, lambda: self._freeze(self._cluster.store_pid)),
+            "freeze the web": (1, lambda: self._to_web(kill=False)),
+            "flap the store": (1, self._flap_store),
+            "delete the broker's keys": (1, self._drop_broker_keys),
+            "rob the broker": (4, self._rob),
         }
-        assert times in allowed[call.status], call
+        weights = [weight for weight, _ in acts.values()]
+        (word,) = self._chance.choices(list(acts), weights)
+        if acts[word][1]():
+            self.acts[word] += 1
 
-    def approve_the_rest(self) -> None:
-        """What waited through the whole storm is still there and runs once when approved."""
-        waiting = {talk.session_id for talk in self.talks if not talk.approves}
-        listed = {item.session_id for item in self.cluster.client.approvals(limit=1000)}
-        assert listed == waiting
-        for session_id in waiting:
-            call = self.cluster.waiting(session_id)
-            self.cluster.client.decide(session_id, call.id, DecisionVerb.APPROVE, by="ana")
-        for session_id in waiting:
-            (call,) = self.cluster.idle(session_id).calls
-            assert call.status is CallStatus.SUCCEEDED
-            assert len(self.cluster.marks("charge", call.id)) == 1
+    def _worker(self, pool: str | None = None) -> Running | None:
+        workers = [
+            slot.worker
+            for slot in self._slots
+            if slot.worker is not None and pool in {None, slot.pool}
+        ]
+        return self._chance.choice(workers) if workers else None
 
-    def attempts_lost(self) -> int:
-        """How many attempts the kills have cost."""
-        steps = (self.cluster.client.steps(talk.session_id) for talk in self.talks)
-        return sum(step.status in {"lost", "outcome_unknown"} for one in steps for step in one)
+    def _kill_worker(self) -> bool:
+        worker = self._worker()
+        if worker is not None:
+            worker.kill()
+        return worker is not None
+
+    def _kill_main(self) -> bool:
+        """Its children, if it has some, find out by themselves."""
+        worker = self._worker()
+        if worker is not None:
+            worker.process.kill()
+            worker.process.wait()
+        return worker is not None
+
+    def _kill_workers(self) -> bool:
+        self._cluster.kill_workers()
+        return True
+
+    def _kill_store(self) -> bool:
+        self._cluster.kill_store()
+        return True
+
+    def _end_worker(self) -> bool:
+        worker = self._worker()
+        if worker is not None:
+            worker.process.terminate()
+        return worker is not None
+
+    def _to_child(self, number: signal.Signals) -> bool:
+        worker = self._worker("prefork")
+        children = _children(worker.pid) if worker is not None else []
+        if not children:
+            return False
+        child = self._chance.choice(children)
+        if number is signal.SIGSTOP:
+            return self._freeze(child)
+        _signal(child, number)
+        return True
+
+    def _to_web(self, *, kill: bool) -> bool:
+        if self._web is None:
+            return False
+        if not kill:
+            return self._freeze(*_children(self._web.pid), self._web.pid)
+        self._web.kill()
+        return True
+
+    def _freeze_worker(self) -> bool:
+        worker = self._worker()
+        return worker is not None and self._freeze(worker.pid, *_children(worker.pid))
+
+    def _freeze(self, *pids: int) -> bool:
+        """Stop processes for less than a lease, or for more."""
+        factor = self._chance.choice(
+            (self._chance.uniform(0.1, 0.8), self._chance.uniform(1.2, 2.5))
+        )
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+            self._thaws[pid] = time.time() + factor * self._lease
+        return True
+
+    def _flap_store(self) -> bool:
+        for _ in range(3):
+            self._cluster.kill_store()
+            self._cluster.start_store()
+            self._pause.wait(self._chance.uniform(0, 0.3))
+        return True
+
+    def _drop_broker_keys(self) -> bool:
+        if self._cluster.store_pid in self._thaws:
+            return False
+        try:
+            self._cluster.drop_broker_keys()
+        except redis.RedisError:
+            return False
+        return True
+
+    def _rob(self) -> bool:
+        self.burglar.rob(self._chance.uniform(0.5, 2))
+        return True
 
 
-class _TryAgain(Exception):
-    """The web was away or said so."""
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
-def _failed_turn(text: str) -> bool:
-    # Three attempts of one model call may all meet a kill; then the turn fails, as it should.
-    return text.startswith("This turn failed") and "was lost" not in text
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]

@@ -206,13 +206,14 @@ class Cluster:
         self,
         *options: str,
         name: str = "worker",
+        hostname: str = "",
         app: str = "celeriac.tasks",
         cwd: Path = CHECKOUT,
         ready: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Running:
-        """Start ``celery worker``; wait until it is ready."""
-        hostname = f"{name}{len(self._made)}@here"
+        """Start ``celery worker``, by default under a name that none had before; wait until it is ready."""
+        hostname = hostname or f"{name}{len(self._made)}@here"
         argv = [sys.executable, "-m", "celery", "--app", app, "--quiet", "worker", *_OPTIONS]
         argv += ["--hostname", hostname, *options]
         worker = self.start(name, argv, cwd=cwd, env=env, hostname=hostname)
@@ -278,8 +279,8 @@ class Cluster:
         for worker in self.workers:
             worker.kill()
 
-    def start_web(self) -> tuple[Running, str]:
-        """Start the web; return it and its address."""
+    def start_web(self, *, ready: bool = True) -> tuple[Running, str]:
+        """Start the web, and wait until it answers; return it and its address."""
         port = free_port()
         command = [sys.executable, "-m", "celeriac.web.serve"]
         web = self.start("web", command, env={"CELERIAC_PORT": str(port)})
@@ -293,7 +294,8 @@ class Cluster:
             except (urllib.error.URLError, OSError):
                 return False
 
-        wait_until(answers, "the web answers", timeout_seconds=PATIENCE)
+        if ready:
+            wait_until(answers, "the web answers", timeout_seconds=PATIENCE)
         return web, base
 
     # --- the store
