@@ -53,6 +53,7 @@ def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
         at=draft.now,
         token=event.token,
     )
+    draft.update(updated_at=draft.now)
     draft.call_event(event.call_id, settled.request.tool, settled.outcome.status)
     if event.succeeded and _contradicts(settled):
         draft.tell_model(
