@@ -168,7 +168,7 @@ class SessionClient:
             _require_planning(name, agents.get(name))
         while True:
             loaded = self._store.load(session_id)
-            if message_id is not None and self._store.message_known(session_id, message_id):
+            if message_id is not None and self._store.records.message_known(session_id, message_id):
                 # Read again: it may have been stored after `loaded`.
                 return _sent(self._store.load(session_id).state, message_id)
             if len(loaded.state.queue) >= self._settings.queue_max_messages:

@@ -25,6 +25,8 @@ class CompactionPolicy:
         threshold: Share of the window at which compaction starts; the rest is room for the answer.
         keep_recent_tokens: About how many tokens of the newest messages stay as they are; up to twice as
             many where that keeps a turn whole.
+        delete_summarised: Whether older messages that a summary stands for are deleted, with the records
+            of their calls; a while after the turn ended, and never the latest 200.
 
     Raises:
         DefinitionError: A value is out of range, or there would be nothing left to summarise.
@@ -33,6 +35,7 @@ class CompactionPolicy:
     context_window_tokens: int = 128_000
     threshold: float = 0.8
     keep_recent_tokens: int = 16_000
+    delete_summarised: bool = False
 
     def __post_init__(self) -> None:
         if self.context_window_tokens < 1:

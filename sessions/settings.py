@@ -77,6 +77,10 @@ class Settings(BaseSettings):
     """Messages that may wait in a session's queue."""
     history_max_steps: int = Field(2000, ge=10)
     """Entries of step history kept per session."""
+    session_max_bytes: int = Field(64 * 1024 * 1024, ge=64 * 1024)
+    """How much of the store one session may take; beyond that its turns fail, and it can still be read."""
+    pack_after_seconds: float = Field(60.0, ge=0, le=7 * 24 * 3600)
+    """How long a session must have been idle before its records are compressed."""
     events_max: int = Field(2000, ge=100)
     """Live events kept per session, for resuming a stream."""
     events_ttl_seconds: int = Field(24 * 3600, ge=60)

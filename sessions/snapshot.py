@@ -97,6 +97,8 @@ class Snapshot(_View):
     messages: tuple[Message, ...]
     """The latest 200, oldest first."""
     has_older: bool
+    oldest_seq: int = 0
+    """Seq of the oldest message that is kept. If it is not 0, older ones were summarised and deleted."""
     calls: tuple[CallRecord, ...]
     """Calls of the messages shown, the open turn's included, in call order."""
     unknown_calls: tuple[str, ...]
@@ -115,6 +117,8 @@ class MessagePage(_View):
     messages: tuple[Message, ...]
     calls: tuple[CallRecord, ...]
     has_older: bool
+    oldest_seq: int = 0
+    """As in `Snapshot`."""
 
 
 class StepRecord(_View):

@@ -28,6 +28,7 @@ def run_model(session_id: str, step_id: str, call_id: str | None = None) -> None
 
 def _work(here: Runtime, claim: Claim) -> Input:
     agent = agent_of(here, claim)
+    _check_size(here, claim)
     turn = claim.loaded.state.turn
     if turn is not None and turn.model_calls >= agent.max_model_calls_per_turn:
         limit = agent.max_model_calls_per_turn
@@ -58,6 +59,16 @@ def _work(here: Runtime, claim: Claim) -> Input:
     if isinstance(reply, ModelInterrupted):
         return reply
     return _replied(claim, reply, toolset, request, context_full=full)
+
+
+def _check_size(here: Runtime, claim: Claim) -> None:
+    size, limit = claim.loaded.stored_bytes, here.settings.session_max_bytes
+    if size >= limit:
+        raise ModelError(
+            f"this session takes {size:,} bytes of the store and its limit is {limit:,} "
+            "(CELERIAC_SESSION_MAX_BYTES); go on in a new session, or have the limit raised",
+            retryable=False,
+        )
 
 
 def _toolset(here: Runtime, agent: AgentDefinition, turn: Turn | None) -> Toolset:

@@ -12,7 +12,8 @@ from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
 from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
-from celeriac.sessions.store.sessions import Claim, Loaded, Verdict, new_claim_name
+from celeriac.sessions.store.loaded import Loaded
+from celeriac.sessions.store.sessions import Claim, Verdict, new_claim_name
 from celeriac.tasks.runtime import Runtime, runtime
 
 __all__ = ["error_text", "run_step"]

@@ -28,6 +28,7 @@ from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PARTITIONS
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.lives import LifeRecord
+from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
@@ -39,6 +40,8 @@ __all__ = ["WakeLoop", "WakeLoopStep", "install"]
 _log = logging.getLogger(__name__)
 
 _ANNOUNCE_SECONDS = 5.0
+_PACKING_SECONDS = 0.25
+"""Longest time that one look packs: what else is due must not wait for it."""
 _LONGEST_WAIT = 1.3
 """Workers look at different times: up to a third earlier or later than the interval says."""
 
@@ -114,8 +117,7 @@ class WakeLoop:
         if due:
             after_outage = now < self._lenient_until
             event = WokenUp(backlogged=self._backlogged(), after_outage=after_outage)
-            for session_id in due:
-                self._wake(session_id, event)
+            self._pack([session_id for session_id in due if self._wake(session_id, event)])
         self._ended_at = time.monotonic()
         return len(due)
 
@@ -140,9 +142,12 @@ class WakeLoop:
         for session_id in self._here.lives.claims_of(owners, lease_ms):
             self._wake(session_id, event)
 
-    def _wake(self, session_id: str, event: WokenUp) -> None:
+    def _wake(self, session_id: str, event: WokenUp) -> bool:
+        """Move a session on; say whether it is idle, so that it was woken to be packed."""
         try:
             state, changed = self._here.store.apply(session_id, event)
+            if not changed and state.turn is None:
+                return True
             if not changed:
                 self._here.store.reindex(session_id)
             _log.debug("Looked at %s: %s", session_id, state.status.value)
@@ -150,6 +155,27 @@ class WakeLoop:
             raise
         except CeleriacError:
             _log.exception("Session %s could not be moved on", session_id)
+        return False
+
+    def _pack(self, session_ids: Sequence[str]) -> None:
+        """Pack idle sessions, for a short time: the others are due again soon, and nothing waits for it."""
+        until = time.monotonic() + _PACKING_SECONDS
+        for session_id in session_ids:
+            if time.monotonic() > until:
+                return
+            try:
+                pack_session(self._here.store, session_id, self._deletes_summarised)
+            except StoreUnavailable:
+                raise
+            except Exception:  # noqa: BLE001
+                # It works unpacked, too. Without this it would be tried again every other second.
+                _log.exception("Session %s could not be packed", session_id)
+                self._here.store.reindex(session_id)
+
+    def _deletes_summarised(self, agent_name: str) -> bool:
+        agent = self._here.agents.get(agent_name)
+        policy = agent.compaction if agent else None
+        return policy is not None and policy.delete_summarised
 
     def _backlogged(self) -> frozenset[str | None]:
         if not broker_is_store(self._here.settings):

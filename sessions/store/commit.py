@@ -36,7 +36,7 @@ class Writes:
         except ValueError:
             self.keys.append(key)
             index = len(self.keys)
-        for begin in range(0, len(arguments), _MOST_ARGUMENTS):
+        for begin in range(0, len(arguments) or 1, _MOST_ARGUMENTS):
             part = arguments[begin : begin + _MOST_ARGUMENTS]
             self.arguments += (len(part), command, index, *part)
             self.commands.append((command, key, *part))
@@ -59,9 +59,27 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     _write_conversation(writes, keys, change)
     _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
+    if grown := _payload(writes, keys):
+        writes.add("HINCRBY", keys.session, "bytes", grown)
     _write_events(writes, keys, change, settings)
-    _write_indexes(writes, keys, before, change)
+    _write_indexes(writes, keys, before, change, settings)
     return writes
+
+
+def _payload(writes: Writes, keys: SessionKeys) -> int:
+    """Return how many bytes are added to the session's records; packing counts exactly."""
+    return sum(
+        len(argument)
+        if isinstance(argument, bytes) or argument.isascii()
+        else len(argument.encode())
+        for command, key, *arguments in writes.commands
+        if command in _ADDING and key != keys.session
+        for argument in arguments
+        if not isinstance(argument, int)
+    )
+
+
+_ADDING = frozenset({"HSET", "RPUSH", "SADD"})
 
 
 def _write_state(
@@ -133,7 +151,11 @@ def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: S
 
 
 def _write_indexes(
-    writes: Writes, keys: SessionKeys, before: SessionState | None, change: Change
+    writes: Writes,
+    keys: SessionKeys,
+    before: SessionState | None,
+    change: Change,
+    settings: Settings,
 ) -> None:
     state = change.state
     partition = keys.partition
@@ -141,8 +163,9 @@ def _write_indexes(
     if state.turn is not None:
         wake_at = state.wake_at
         writes.add("ZADD", partition.wake, "+inf" if wake_at is None else wake_at, sid)
-    elif before is not None and before.turn is not None:
-        writes.add("ZREM", partition.wake, sid)
+    elif before is not None and (before.turn is not None or change.outcomes):
+        pack_at = state.updated_at + int(settings.pack_after_seconds * 1000)
+        writes.add("ZADD", partition.wake, pack_at, sid)
     if before is None or before.status is not state.status or before.updated_at != state.updated_at:
         if before is not None and before.status is not state.status:
             writes.add("ZREM", partition.status(before.status), sid)

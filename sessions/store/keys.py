@@ -7,15 +7,20 @@ partition, carry the partition's hash tag, so that each commit touches one slot 
 key                   type    lifetime       holds
 ===================== ======= ============== ==========================================================
 s:<id>                hash    permanent      `state` (JSON), `version`, `commits` (names of the last
-                                             few), `fence`, `context_from` and one `c:<step>` per open
-                                             step (its timing)
-s:<id>:log            list    permanent      messages, one entry each
-s:<id>:calls          hash    permanent      `<call>` request, `<call>:o` outcome, `<call>:l` late result
-s:<id>:steps          list    permanent      step history, capped
+                                             few), `fence`, `context_from`, `bytes` (stored, about), one
+                                             `c:<step>` per open step (its timing), and once they are
+                                             not 0 `log_from` (seq of the log's first entry) and `oldest`
+                                             (seq of the oldest message kept)
+s:<id>:log            list    permanent      messages, one entry each; older ones are in chunks
+s:<id>:calls          hash    permanent      `<call>` request, `<call>:o` outcome, `<call>:l` late
+                                             result, until packed
+s:<id>:steps          list    permanent      step history, capped, until packed
+s:<id>:chunks         hash    permanent      what was packed, compressed: see `chunks`
 s:<id>:queue          hash    permanent      texts of queued messages; absent when the queue is empty
-s:<id>:ids            set     permanent      client message ids already taken
+s:<id>:ids            set     permanent      client message ids already taken; many are packed
 s:<id>:events         stream  events TTL     live events, capped
-wake                  zset    permanent      session id -> when somebody must next look at it
+wake                  zset    permanent      session id -> when somebody must next look at it; of an idle
+                                             session: when it is packed
 index:<status>        zset    permanent      session id -> last activity
 approvals             zset    permanent      <session>:<call> -> since when it waits for a decision
 unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
@@ -116,8 +121,14 @@ class SessionKeys:
     steps: str
     queue: str
     ids: str
+    chunks: str
     events: str
     partition: PartitionKeys
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """All keys of the session that do not expire."""
+        return self.session, self.log, self.calls, self.steps, self.queue, self.ids, self.chunks
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -138,6 +149,7 @@ class SessionKeys:
             steps=session + ":steps",
             queue=session + ":queue",
             ids=session + ":ids",
+            chunks=session + ":chunks",
             events=session + ":events",
             partition=partition,
         )

@@ -8,7 +8,6 @@ from typing import cast
 
 from celeriac.sessions.codec import read_record, write_record
 from celeriac.sessions.errors import InvalidRequest
-from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import (
     AgentInfo,
@@ -24,7 +23,6 @@ from celeriac.sessions.store.keys import (
     PARTITIONS,
     WORKERS,
     PartitionKeys,
-    SessionKeys,
 )
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
@@ -197,9 +195,8 @@ class SessionLists:
         seq = state.turn.response_seq if state.turn else None
         if seq is None or state.call(call_id) is None:
             return ""
-        with store_errors():
-            raw = self._client.lindex(SessionKeys.of(state.session_id).log, seq)
-        return read_record(Message, cast("bytes", raw)).text if raw else ""
+        found = self._store.records.messages(state.session_id, seq + 1, 1).messages
+        return found[0].text if found else ""
 
     # --- agents and workers
 

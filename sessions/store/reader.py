@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import redis
 
-from celeriac.sessions.calls import CallOutcome, CallRecord, CallRequest, CallStatus, LateResult
+from celeriac.sessions.calls import CallRecord, CallStatus
 from celeriac.sessions.codec import read_record
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventBatch, StoredEvent
-from celeriac.sessions.ids import CALL_ID_PATTERN
 from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import MessagePage, QueuedMessageView, Snapshot, StepRecord
 from celeriac.sessions.state import SessionState
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.connection import store_errors
-from celeriac.sessions.store.keys import SessionKeys, call_fields
-from celeriac.sessions.store.sessions import SessionStore, loaded_from
+from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.loaded import loaded_from
+from celeriac.sessions.store.sessions import SessionStore
 from celeriac.sessions.views import call_record, turn_view
 
 __all__ = ["SNAPSHOT_MESSAGES", "SessionReader"]
@@ -87,7 +87,8 @@ class SessionReader:
             updated_at=state.updated_at,
             turn=turn_view(state),
             messages=messages,
-            has_older=bool(messages) and messages[0].seq > 0,
+            has_older=bool(messages) and messages[0].seq > loaded.oldest_seq,
+            oldest_seq=loaded.oldest_seq,
             calls=self._calls_of(state, messages),
             unknown_calls=tuple(entry.id for entry in state.unknown),
             queue=tuple(
@@ -103,17 +104,13 @@ class SessionReader:
 
     def messages(self, session_id: str, before: int | None, limit: int) -> MessagePage:
         """Read older messages: the `limit` ones before seq `before` (None: the latest)."""
-        loaded = self._store.load(session_id)
-        keys = SessionKeys.of(session_id)
-        end = (
-            loaded.state.next_seq if before is None else max(0, min(before, loaded.state.next_seq))
+        found = self._store.records.messages(session_id, before, limit)
+        return MessagePage(
+            messages=found.messages,
+            calls=self._calls_of(found.loaded.state, found.messages),
+            has_older=found.has_older,
+            oldest_seq=found.loaded.oldest_seq,
         )
-        begin = max(0, end - limit)
-        with store_errors():
-            raw = self._client.lrange(keys.log, begin, end - 1) if end > begin else []
-        messages = tuple(read_record(Message, entry) for entry in cast("list[bytes]", raw))
-        calls = self._calls_of(loaded.state, messages)
-        return MessagePage(messages=messages, calls=calls, has_older=begin > 0)
 
     def call(self, session_id: str, call_id: str) -> CallRecord:
         """Read one call.
@@ -127,36 +124,29 @@ class SessionReader:
             raise NotFound(f"Session {session_id} has no call {call_id!r}.", code="unknown_call")
         return records[0]
 
-    def calls(self, state: SessionState, call_ids: Sequence[str]) -> tuple[CallRecord, ...]:
-        """Read several calls of a session; those that do not exist are left out."""
-        # Any other text could name the field of an outcome.
-        call_ids = [call_id for call_id in call_ids if CALL_ID_PATTERN.fullmatch(call_id)]
-        if not call_ids:
-            return ()
-        keys = SessionKeys.of(state.session_id)
-        names = [name for call_id in call_ids for name in call_fields(call_id)]
-        with store_errors():
-            raw = cast("list[bytes | None]", self._client.hmget(keys.calls, names))
+    def calls(
+        self, state: SessionState, call_ids: Sequence[str], messages: Sequence[Message] = ()
+    ) -> tuple[CallRecord, ...]:
+        """Read several calls of a session; those that do not exist are left out.
+
+        Args:
+            state: The session.
+            call_ids: The calls.
+            messages: Messages that were read already, to save reading them again for their results.
+        """
+        stored = self._store.records.calls(state.session_id, call_ids, messages)
         return tuple(
-            call_record(
-                read_record(CallRequest, request),
-                read_record(CallOutcome, outcome) if outcome else None,
-                state,
-                read_record(LateResult, late) if late else None,
-            )
-            for request, outcome, late in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
-            if request is not None
+            call_record(one.request, one.outcome, state, one.late) for one in stored.values()
         )
 
-    def _calls_of(self, state: SessionState, messages: Iterable[Message]) -> tuple[CallRecord, ...]:
-        return self.calls(state, [ref.id for message in messages for ref in message.calls])
+    def _calls_of(self, state: SessionState, messages: Sequence[Message]) -> tuple[CallRecord, ...]:
+        call_ids = [ref.id for message in messages for ref in message.calls]
+        return self.calls(state, call_ids, messages)
 
     def steps(self, session_id: str) -> tuple[StepRecord, ...]:
         """Read the step history, oldest first."""
         self._store.load(session_id)
-        with store_errors():
-            raw = self._client.lrange(SessionKeys.of(session_id).steps, 0, -1)
-        return tuple(read_record(StepRecord, entry) for entry in cast("list[bytes]", raw))
+        return self._store.records.steps(session_id)
 
     def events(self, session_id: str, after: str, block_ms: int, limit: int) -> EventBatch:
         """Read live events after a position, waiting a while for the first."""

@@ -14,6 +14,7 @@ __all__ = [
     "CLAIM",
     "COMMIT",
     "LOAD",
+    "MESSAGES",
     "MISSING_LIVES",
     "RENEW",
     "SNAPSHOT",
@@ -59,3 +60,4 @@ RENEW = Script("renew")
 TAKE_DUE = Script("take_due")
 SNAPSHOT = Script("snapshot")
 MISSING_LIVES = Script("missing_lives")
+MESSAGES = Script("messages")

@@ -7,16 +7,15 @@ rest on. So reading, deciding in Python and committing is safe without locks: wh
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import redis
 
 from celeriac.sessions.advance import advance, start
-from celeriac.sessions.calls import CallOutcome, CallRequest, LateResult
-from celeriac.sessions.codec import read_record, read_state, read_timing
+from celeriac.sessions.calls import CallRequest
+from celeriac.sessions.codec import read_record, read_state
 from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, Rules
 from celeriac.sessions.errors import CeleriacError, NotFound
@@ -28,16 +27,16 @@ from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.commit import Writes, commit_writes
 from celeriac.sessions.store.connection import DirectConnections, store_errors
-from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, call_fields, step_field
+from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
+from celeriac.sessions.store.loaded import Loaded, loaded_from
 from celeriac.sessions.store.materialise import fill_in_texts
+from celeriac.sessions.store.records import Records
 
 __all__ = [
     "Claim",
     "Dispatcher",
-    "Loaded",
     "SessionStore",
     "Verdict",
-    "loaded_from",
     "new_claim_name",
     "rules_from",
 ]
@@ -54,22 +53,6 @@ class Dispatcher(Protocol):
 
     def after_commit(self, session_id: str, steps: Sequence[Step]) -> None:
         """Send the messages that could not be pushed within the commit."""
-
-
-@dataclass(slots=True)
-class Loaded:
-    """A session as it was at one moment."""
-
-    state: SessionState
-    version: str
-    read_at: int
-    """The store's clock at that moment, in Unix milliseconds."""
-    _monotonic: float = field(default_factory=time.monotonic)
-
-    @property
-    def now(self) -> int:
-        """The store's clock now, as well as this process can tell."""
-        return self.read_at + int((time.monotonic() - self._monotonic) * 1000)
 
 
 @dataclass(slots=True)
@@ -120,6 +103,7 @@ class SessionStore:
     def __init__(self, client: redis.Redis, dispatcher: Dispatcher, settings: Settings) -> None:
         self.client = client
         self.direct = DirectConnections(client)
+        self.records = Records(client, self.direct)
         self.settings = settings
         self.rules = rules_from(settings)
         self._dispatcher = dispatcher
@@ -150,11 +134,6 @@ class SessionStore:
                 pipe.hget(SessionKeys.of(session_id).session, "state")
             raw = cast("list[bytes | None]", pipe.execute())
         return [None if entry is None else read_state(entry, {}) for entry in raw]
-
-    def message_known(self, session_id: str, message_id: str) -> bool:
-        """Say whether a client message id was taken before."""
-        with store_errors():
-            return bool(self.client.sismember(SessionKeys.of(session_id).ids, message_id))
 
     # --- changing
 
@@ -297,17 +276,10 @@ class SessionStore:
 
     def _settled(self, session_id: str, call_id: str) -> SettledCall | None:
         """Read what is recorded of a call that is settled."""
-        fields = call_fields(call_id)
-        with store_errors():
-            raw = self.client.hmget(SessionKeys.of(session_id).calls, fields)
-        request, outcome, late = cast("list[bytes | None]", raw)
-        if request is None or outcome is None:
+        stored = self.records.calls(session_id, [call_id]).get(call_id)
+        if stored is None or stored.outcome is None:
             return None
-        return SettledCall(
-            read_record(CallRequest, request),
-            read_record(CallOutcome, outcome),
-            read_record(LateResult, late) if late else None,
-        )
+        return SettledCall(stored.request, stored.outcome, stored.late)
 
     # --- leases and waking
 
@@ -333,8 +305,16 @@ class SessionStore:
             )
         return [raw.decode() for raw in cast("list[bytes]", reply)]
 
+    def write(self, loaded: Loaded, writes: Writes) -> bool:
+        """Commit writes that are no change of the state; say whether the session had not moved on."""
+        with store_errors():
+            return self._run_commit(loaded.version, writes)
+
     def reindex(self, session_id: str) -> None:
-        """Put a session that was looked at too early back to its place in the wake index."""
+        """Put a session that was looked at too early back to its place in the wake index.
+
+        An idle one leaves the index: it will be packed after its next turn.
+        """
         loaded = self.load(session_id)
         keys = SessionKeys.of(session_id)
         writes = Writes(keys.session)
@@ -343,8 +323,7 @@ class SessionStore:
         else:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
-        with store_errors():
-            self._run_commit(loaded.version, writes)
+        self.write(loaded, writes)
 
     # --- live events
 
@@ -393,16 +372,6 @@ def _guard_of(event: Input, state: SessionState) -> tuple[str, str]:
 def _is_late(event: ToolEnded, state: SessionState) -> bool:
     step = state.step(event.step_id)
     return step is None or step.timing.token != event.token
-
-
-def loaded_from(now: int, fields: Sequence[bytes]) -> Loaded:
-    """Read a session hash, as the scripts return it."""
-    table = dict(zip(fields[::2], fields[1::2], strict=True))
-    timings = {
-        name[2:].decode(): read_timing(raw) for name, raw in table.items() if name.startswith(b"c:")
-    }
-    state = read_state(table[b"state"], timings)
-    return Loaded(state=state, version=table[b"version"].decode(), read_at=now)
 
 
 def _claimed(step_id: str, parts: Sequence[object]) -> Claim:

@@ -162,6 +162,17 @@ def set_timing(
     client.zadd(keys.partition.wake, {session_id: due})
 
 
+def compact(client: redis.Redis, session_id: str, context_from: int) -> None:
+    """Let the active context begin at a later message, as a summary of the older ones does."""
+    key = SessionKeys.of(session_id).session
+    state = json.loads(cast("bytes", client.hget(key, "state")))
+    first = {"schema_version": state.pop("schema_version")}
+    state["context_from"] = context_from
+    written = json.dumps({**first, **state}, separators=(",", ":"))
+    client.hset(key, mapping={"state": written, "context_from": context_from})
+    client.hincrby(key, "version", 1)
+
+
 def at_once(count: int, work: Callable[[int], Answer]) -> list[Answer | Exception]:
     """Do something in several threads that all begin at the same moment; return what each got."""
     barrier = Barrier(count)

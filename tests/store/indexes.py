@@ -10,8 +10,8 @@ import redis
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.state import SessionState
-from celeriac.sessions.store.keys import partition_of
-from celeriac.sessions.store.sessions import loaded_from
+from celeriac.sessions.store.keys import SessionKeys, partition_of
+from celeriac.sessions.store.loaded import loaded_from
 
 Entry = tuple[str, str, float]
 """Key, member, score."""
@@ -26,7 +26,9 @@ def check_indexes(client: redis.Redis, *, wake_scores: bool = True) -> None:
             after somebody has taken a session to look at it.
     """
     expected = Counter(
-        entry for state in stored_sessions(client) for entry in _expected(state, wake_scores)
+        entry
+        for state in stored_sessions(client)
+        for entry in [*_expected(state, wake_scores), *_packing(client, state, wake_scores)]
     )
     found = Counter(_found(client, wake_scores))
     assert found == expected
@@ -63,6 +65,21 @@ def _expected(state: SessionState, wake_scores: bool) -> list[Entry]:
         ]
     entries += [(base + "unknown", f"{sid}:{call.id}", 0.0) for call in state.unknown]
     return entries
+
+
+def _packing(client: redis.Redis, state: SessionState, wake_scores: bool) -> list[Entry]:
+    """An idle session is in the wake index exactly until what its turns left behind is packed."""
+    keys = SessionKeys.of(state.session_id)
+    settled = {
+        name.removesuffix(b":o").decode()
+        for name in cast("list[bytes]", client.hkeys(keys.calls))
+        if name.endswith(b":o")
+    }
+    left = settled - {call.id for call in state.unknown}
+    if state.turn is not None or state.turns == 0 or not (left or client.exists(keys.steps)):
+        return []
+    at = state.updated_at + 60_000.0
+    return [(keys.partition.wake, state.session_id, at if wake_scores else 0.0)]
 
 
 def _found(client: redis.Redis, wake_scores: bool) -> list[Entry]:

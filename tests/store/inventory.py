@@ -25,6 +25,7 @@ RULES = (
     Rule(_SESSION + ":log", "list"),
     Rule(_SESSION + ":calls", "hash"),
     Rule(_SESSION + ":steps", "list"),
+    Rule(_SESSION + ":chunks", "hash"),
     Rule(_SESSION + ":queue", "hash"),
     Rule(_SESSION + ":ids", "set"),
     Rule(_SESSION + ":events", "stream", expires=True),

@@ -25,6 +25,7 @@ from celeriac.sessions.inputs import (
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, SessionStatus, StepName
 from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from tests.store.dispatcher import RecordingDispatcher, Sent
@@ -297,14 +298,17 @@ def test_a_wait_is_never_sent(session_store: SessionStore, dispatcher: Recording
 # --- indexes
 
 
-def test_an_idle_session_has_no_wake_entry(
+def test_an_idle_session_is_woken_once_to_be_packed(
     session_store: SessionStore, redis_client: redis.Redis
 ) -> None:
     sid = new_session(session_store, None)
     assert wake_score(redis_client, sid) is None
     session_store.apply(sid, message())
     assert wake_score(redis_client, sid) is not None
-    answer(session_store, sid)
+    state = answer(session_store, sid)
+    assert wake_score(redis_client, sid) == state.updated_at + 60_000
+    check_indexes(redis_client)
+    assert pack_session(session_store, sid)
     assert wake_score(redis_client, sid) is None
     check_indexes(redis_client)
 

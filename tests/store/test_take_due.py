@@ -6,6 +6,7 @@ import redis
 
 from celeriac.sessions.inputs import WokenUp
 from celeriac.sessions.store.keys import PARTITIONS, SessionKeys, partition_of
+from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.sessions import SessionStore
 from tests.store.dispatcher import RecordingDispatcher
 from tests.store.driving import (
@@ -143,7 +144,9 @@ def test_a_session_looked_at_too_early_goes_back_to_its_place(
 
     for sid in (retrying, waiting, idle):
         assert not session_store.apply(sid, WokenUp())[1]
-        session_store.reindex(sid)
+    session_store.reindex(retrying)
+    session_store.reindex(waiting)
+    assert pack_session(session_store, idle)
 
     check_indexes(redis_client)
     assert session_store.take_due(ALL) == []

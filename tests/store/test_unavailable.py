@@ -72,7 +72,7 @@ class Frail:
         return {
             "load": lambda: self.store.load(self.ready),
             "peek": lambda: self.store.peek([self.ready, self.idle]),
-            "message_known": lambda: self.store.message_known(self.queued, "m-1"),
+            "message_known": lambda: self.store.records.message_known(self.queued, "m-1"),
             "ping": each.ping,
             "snapshot": lambda: each.snapshot(self.asking),
             "messages": lambda: each.messages(self.asking),

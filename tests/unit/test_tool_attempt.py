@@ -14,7 +14,8 @@ from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.inputs import MessageSent, ModelReplied, PlannedCall
 from celeriac.sessions.model import ModelCall
 from celeriac.sessions.state import SessionState
-from celeriac.sessions.store.sessions import Claim, Loaded
+from celeriac.sessions.store.loaded import Loaded
+from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import ApprovalRule, tool
 from celeriac.tasks.tool_attempt import _must_ask_again
 

@@ -52,6 +52,7 @@ redis.call('EXPIRE', KEYS[5], ARGV[9])
 local request = ARGV[5] ~= '' and redis.call('HGET', KEYS[3], ARGV[5]) or false
 local log = {}
 if ARGV[6] == '1' then
-  log = redis.call('LRANGE', KEYS[4], fields[at['context_from']], -1)
+  local from = fields[at['context_from']] - (at['log_from'] and fields[at['log_from']] or 0)
+  log = redis.call('LRANGE', KEYS[4], string.format('%.0f', from), -1)
 end
 return {'ok', now, token, fields, request, log}
