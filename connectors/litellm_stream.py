@@ -116,7 +116,8 @@ class StreamReader:
                 continue
             block.pop("index", None)  # litellm's own; providers refuse it
             last = self._thinking[-1] if self._thinking else None
-            if block.get("type") != "thinking" or last is None or last.get("signature"):
+            ended = last is None or last.get("type") != "thinking" or last.get("signature")
+            if last is None or ended or block.get("type") != "thinking":
                 self._thinking.append(block)
                 continue
             last["thinking"] = f"{last.get('thinking') or ''}{block.get('thinking') or ''}"

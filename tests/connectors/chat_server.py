@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+from tests.connectors.wire import wire_problems
+
 Json = Mapping[str, object]
 
 
@@ -97,10 +99,12 @@ class ChatServer:
         self.url = url
         self.script: list[Stream | Failure] = []
         self.requests: list[dict[str, object]] = []
+        self.problems: list[str] = []
         self.stopping = threading.Event()
 
     def take(self, body: dict[str, object]) -> Stream | Failure:
         self.requests.append(body)
+        self.problems += wire_problems(body)
         at = len(self.requests) - 1
         return self.script[at] if at < len(self.script) else Failure(500, "the script has ended")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Sequence
 from email.utils import formatdate
 from importlib.util import find_spec
 from typing import cast
@@ -13,12 +12,11 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from celeriac.connectors.litellm_client import LiteLlmClient, preload
+from celeriac.connectors.litellm_client import LiteLlmClient
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from tests.connectors.chat_server import (
     USAGE,
-    ChatServer,
     Failure,
     Stream,
     call_delta,
@@ -29,12 +27,12 @@ from tests.connectors.requests import (
     Piece,
     assistant,
     call,
-    named_tools,
     notice,
     request,
     result,
     user,
 )
+from tests.connectors.talk import KEY, MODEL, Talk
 
 pytestmark = [
     pytest.mark.skipif(find_spec("litellm") is None, reason="needs the extra litellm"),
@@ -42,79 +40,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-KEY = "sk-test-0123456789abcdef"
-MODEL = "openai/gpt-4o-mini"
+TOO_LONG = "This model's maximum context length is 128000 tokens. Your messages have 131000."
 UNPRICED = "openai/a-model-nobody-knows"
 HELLO = [chunk({"role": "assistant", "content": "Hel"}), chunk({"content": "lo"})]
 STOP = chunk(finish="stop")
-
-
-@pytest.fixture(scope="module")
-def loop() -> Iterator[asyncio.Runner]:
-    """One loop for all, as in a worker: pooled connections belong to the loop they began in."""
-    # On a busy machine the import alone may take longer than a test lets a model answer.
-    preload()
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    with chat_server() as running:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_API_BASE", running.url)
-        monkeypatch.setenv("OPENAI_BASE_URL", running.url)
-        yield running
-
-
-class Talk:
-    """Asks once and checks that the server was asked once."""
-
-    def __init__(self, server: ChatServer, loop: asyncio.Runner) -> None:
-        self.server = server
-        self.loop = loop
-        self.client = LiteLlmClient()
-
-    def pieces(
-        self,
-        *answer: Stream | Failure,
-        messages: Sequence[Message] = (),
-        model: str = MODEL,
-        timeout_seconds: float = 20,
-        tools: Sequence[str] = (),
-    ) -> list[Piece]:
-        before = len(self.server.requests)
-        self.server.script.extend(answer)
-        asked = request(
-            *(messages or [user("hi")]),
-            model=model,
-            timeout_seconds=timeout_seconds,
-            tools=named_tools(*tools),
-        )
-
-        async def gather() -> list[Piece]:
-            return [piece async for piece in self.client.stream(asked)]
-
-        try:
-            return self.loop.run(gather())
-        finally:
-            assert len(self.server.requests) == before + 1
-
-    def reply(self, *chunks: dict[str, object] | str, model: str = MODEL) -> ModelReply:
-        last = self.pieces(Stream(chunks), model=model)[-1]
-        assert isinstance(last, ModelReply)
-        return last
-
-    def error(self, answer: Stream | Failure, timeout_seconds: float = 20) -> ModelError:
-        with pytest.raises(ModelError) as failure:
-            self.pieces(answer, timeout_seconds=timeout_seconds)
-        assert KEY not in str(failure.value)
-        return failure.value
-
-
-@pytest.fixture
-def talk(server: ChatServer, loop: asyncio.Runner) -> Talk:
-    return Talk(server, loop)
 
 
 def test_text_streams_and_the_reply_is_whole(talk: Talk) -> None:
@@ -330,7 +259,7 @@ def test_an_abandoned_stream_closes_its_connection(talk: Talk) -> None:
         (Failure(404), False, None),
         (Failure(422), False, None),
         (Failure(400, "flagged by our policy", code="content_policy_violation"), False, None),
-        (Failure(400, "maximum context length", code="context_length_exceeded"), False, None),
+        (Failure(400, TOO_LONG, code="context_length_exceeded"), False, None),
     ],
     ids=[
         "429 seconds",
@@ -357,6 +286,7 @@ def test_an_error_says_whether_and_when_to_try_again(
 ) -> None:
     error = talk.error(failure)
     assert (error.retryable, error.retry_after_seconds) == (retryable, wait)
+    assert error.context_full == (failure.code == "context_length_exceeded")
     assert "sk-test" not in str(error)
 
 
@@ -430,71 +360,3 @@ def test_text_is_storable(talk: Talk) -> None:
         STOP,
     )
     assert reply.text == "a\ufffd \ufffd \\u0000 🙂"
-
-
-THINKING = "Let me look.\n"
-SIGNATURE = "c2lnbmF0dXJl+/=="
-
-
-def anthropic_event(kind: str, **fields: object) -> str:
-    return json.dumps({"type": kind, **fields})
-
-
-def anthropic_block(index: int, start: dict[str, object], *deltas: dict[str, object]) -> list[str]:
-    return [
-        anthropic_event("content_block_start", index=index, content_block=start),
-        *(anthropic_event("content_block_delta", index=index, delta=delta) for delta in deltas),
-        anthropic_event("content_block_stop", index=index),
-    ]
-
-
-def test_signed_thinking_is_replayed_as_it_came(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_API_BASE", talk.server.url.removesuffix("/v1"))
-    model = "anthropic/claude-sonnet-4-5"
-    start = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "claude"}
-    usage = {"input_tokens": 10, "output_tokens": 1}
-    events = [
-        anthropic_event("message_start", message={**start, "usage": usage}),
-        *anthropic_block(
-            0,
-            {"type": "thinking", "thinking": "", "signature": ""},
-            {"type": "thinking_delta", "thinking": THINKING[:5]},
-            {"type": "thinking_delta", "thinking": THINKING[5:]},
-            {"type": "signature_delta", "signature": SIGNATURE},
-        ),
-        *anthropic_block(1, {"type": "redacted_thinking", "data": "c2VjcmV0"}),
-        *anthropic_block(
-            2,
-            {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {}},
-            {"type": "input_json_delta", "partial_json": '{"a"'},
-            {"type": "input_json_delta", "partial_json": ": 1}"},
-        ),
-        anthropic_event(
-            "message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 20}
-        ),
-        anthropic_event("message_stop"),
-    ]
-    reply = talk.reply(*events, model=model)
-    [made] = reply.calls
-    assert (made.name, made.arguments, made.provider_id) == ("look_up", '{"a": 1}', "toolu_1")
-    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (10, 20)
-
-    answered = Message(
-        seq=1,
-        role=Role.ASSISTANT,
-        calls=(call("call_a", made.name, made.arguments),),
-        items=tuple(reply.items),
-        model=reply.model,
-        created_at=0,
-    )
-    messages = [user("go"), answered, result("call_a", "look_up", "found")]
-    talk.pieces(Stream(events), messages=messages, model=model, tools=["look_up"])
-    sent = cast("list[dict[str, list[JsonValue]]]", talk.server.requests[1]["messages"])
-    assert sent[1]["content"] == [
-        {"type": "thinking", "thinking": THINKING, "signature": SIGNATURE},
-        {"type": "redacted_thinking", "data": "c2VjcmV0"},
-        {"type": "tool_use", "id": "call_a", "name": "look_up", "input": {"a": 1}},
-    ]
