@@ -176,6 +176,8 @@ class CallRecord(_Record):
     approval_reason: str | None = None
     """Why it asks (again), e.g. that the tool's definition changed."""
     next_attempt_at: int | None = None
+    waits_until: int | None = None
+    """When an open wait ends by itself: a timer's time, or the expiry of an approval."""
     last_error: str | None = None
     skipped: bool = False
     result: JsonValue = None

@@ -69,6 +69,7 @@ def _open_fields(call: OpenCall, step: Step | None) -> dict[str, object]:
         "decision": call.decision,
         "last_error": step.last_error if step else None,
         "next_attempt_at": step.timing.not_before if step and _is_retrying(step) else None,
+        "waits_until": step.timing.due if step and step.name.waits else None,
     }
 
 

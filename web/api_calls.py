@@ -1,4 +1,4 @@
-"""The JSON API of calls: decisions and reconciliation. GET never decides anything."""
+"""The JSON API of calls: decisions, answers and reconciliation. GET never decides anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.web.auth import require_operator, require_session
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.responses import model_response
-from celeriac.web.schemas import Decide, Reconcile, read_body
+from celeriac.web.schemas import Answer, Decide, Reconcile, read_body
 
 __all__ = ["api_calls", "check_call_id"]
 
@@ -43,6 +43,15 @@ def decide(sid: str, call_id: str) -> Response:
         digest=body.digest,
     )
     return model_response(call)
+
+
+@api_calls.post("/answer")
+def answer(sid: str, call_id: str) -> Response:
+    """Answer a question of the agent; open to whoever may send messages to the session."""
+    principal = require_session(sid, Role.OPERATOR)
+    check_call_id(call_id)
+    body = read_body(Answer)
+    return model_response(parts().client.answer(sid, call_id, body.answer, by=principal.name))
 
 
 @api_calls.post("/reconcile")

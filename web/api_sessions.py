@@ -1,4 +1,4 @@
-"""The JSON API of sessions: start, read, send, steer, stop."""
+"""The JSON API of sessions: start, read, send, steer, stop, execute a plan."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from celeriac.web.responses import empty, json_response, model_response
 from celeriac.web.schemas import (
     CancelTurn,
     CreateSession,
+    ExecutePlan,
     SendMessage,
     Steer,
     integer_argument,
@@ -135,6 +136,15 @@ def cancel(sid: str) -> Response:
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(CancelTurn, optional=True)
     parts().client.cancel_turn(sid, turn_id=body.turn_id, by=principal.name)
+    return json_response({"accepted": True}, 202)
+
+
+@api_sessions.post("/<sid>/plan/execute")
+def execute_plan(sid: str) -> Response:
+    """Carry out the plan, as it was reviewed."""
+    principal = require_session(sid, Role.OPERATOR)
+    body = read_body(ExecutePlan)
+    parts().client.execute_plan(sid, revision=body.revision, by=principal.name)
     return json_response({"accepted": True}, 202)
 
 

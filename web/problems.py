@@ -39,6 +39,7 @@ ENHANCED_HEADER = "X-Enhanced"
 
 _CODE_STATUS = {
     "message_too_large": HTTPStatus(413),
+    "answer_too_large": HTTPStatus(413),
     # The agents are announced by workers, so this passes as soon as one is up.
     "no_agents": HTTPStatus.SERVICE_UNAVAILABLE,
 }

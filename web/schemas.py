@@ -14,9 +14,11 @@ from celeriac.sessions.jsonsafe import to_json_value
 from celeriac.web.problems import Refusal
 
 __all__ = [
+    "Answer",
     "CancelTurn",
     "CreateSession",
     "Decide",
+    "ExecutePlan",
     "Reconcile",
     "SendMessage",
     "Steer",
@@ -68,6 +70,18 @@ class Decide(_Body):
     decision: Literal["approve", "reject"]
     note: str | None = None
     digest: str | None = Field(None, max_length=200)
+
+
+class Answer(_Body):
+    """``POST …/answer``: any JSON value but null; false, 0 and the empty text are answers."""
+
+    answer: JsonValue
+
+
+class ExecutePlan(_Body):
+    """``POST …/plan/execute``: the revision that was reviewed."""
+
+    revision: int = Field(ge=1, le=10**9)
 
 
 class Reconcile(_Body):
