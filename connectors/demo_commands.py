@@ -128,8 +128,8 @@ def _ask(rest: str) -> Command:
 
 def _choose(rest: str) -> Command:
     choices: list[JsonValue] = [choice.strip() for choice in rest.split("|") if choice.strip()]
-    if not choices:
-        return Answer("Write the choices, with a bar between them: /choose red|green|blue")
+    if len(choices) < 2:
+        return Answer("Write two choices or more, with a bar between them: /choose red|green|blue")
     return _built_in("ask_user", {"question": "Which one?", "choices": choices})
 
 

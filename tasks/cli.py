@@ -1,7 +1,8 @@
-"""The command line: ``celeriac dev | worker | web | doctor``."""
+"""The command line: ``celeriac dev | worker | web | doctor | unknown | reconcile``."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -73,6 +74,44 @@ def doctor() -> None:
     from celeriac.tasks.doctor import run_doctor  # noqa: PLC0415
 
     sys.exit(_told(lambda: run_doctor(load_settings())))
+
+
+@main.command()
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most to list."
+)
+def unknown(limit: int) -> None:
+    """List the calls that may or may not have taken effect."""
+    from celeriac.tasks.calls_cli import list_unknown  # noqa: PLC0415
+    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+
+    sys.exit(_told(lambda: list_unknown(open_client(), limit=limit)))
+
+
+@main.command()
+@click.argument("session")
+@click.argument("call")
+@click.option("--succeeded", "outcome", flag_value="succeeded", help="It took effect.")
+@click.option("--failed", "outcome", flag_value="failed", help="It did not take effect.")
+@click.option("--note", default=None, help="What you found; the agent reads it.")
+@click.option("--by", default=None, help="Who says so [your login name].")
+def reconcile(
+    session: str, call: str, outcome: str | None, note: str | None, by: str | None
+) -> None:
+    """Say how a call of unknown outcome ended, once you have looked at the provider."""
+    if outcome is None:
+        raise click.UsageError("Say how it ended: --succeeded or --failed.")
+    from celeriac.tasks.calls_cli import settle_unknown  # noqa: PLC0415
+    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+
+    name = by or getpass.getuser()
+    sys.exit(
+        _told(
+            lambda: settle_unknown(
+                open_client(), session, call, succeeded=outcome == "succeeded", by=name, note=note
+            )
+        )
+    )
 
 
 def _told(action: Callable[[], int]) -> int:

@@ -11,7 +11,8 @@ from celeriac.web import words
 from celeriac.web.auth import csrf_token, visitor
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
-from celeriac.web.render import argument_rows, markdown, pretty_json, visible
+from celeriac.web.render import argument_rows, exact, markdown, pretty_json, visible
+from celeriac.web.transcript import own_arguments
 
 __all__ = ["register_filters"]
 
@@ -32,6 +33,22 @@ def day(milliseconds: int) -> Markup:
     return _time(moment, f"{moment.day} {moment.strftime('%b %Y, %H:%M UTC')}", "day")
 
 
+def moment(milliseconds: int) -> Markup:
+    """Return the time of day of a moment that is near, with its day when that is not today."""
+    at = _moment(milliseconds)
+    return _time(at, _to_the_second(at), "moment")
+
+
+def until(milliseconds: int) -> Markup:
+    """Return a moment to come; a script says how long it is until then."""
+    at = _moment(milliseconds)
+    return _time(at, _to_the_second(at), "until")
+
+
+def _to_the_second(at: datetime) -> str:
+    return f"{at.day} {at.strftime('%b %Y, %H:%M:%S UTC')}"
+
+
 def _time(moment: datetime, shown: str, kind: str) -> Markup:
     stamp = moment.isoformat(timespec="seconds")
     return Markup('<time datetime="{}" data-time="{}">{}</time>').format(stamp, kind, shown)
@@ -48,14 +65,23 @@ def register_filters(app: Flask) -> None:
     app.jinja_env.filters.update(
         clock=clock,
         day=day,
+        moment=moment,
+        until=until,
         markdown=markdown,
         visible=visible,
         pretty=pretty_json,
         rows=argument_rows,
+        exact=exact,
+        own=own_arguments,
         chip=words.call_chip,
         summary_chip=words.summary_chip,
         effect=words.effect_words,
-        error_tone=words.error_tone,
+        ending=words.ending_words,
+        ending_tone=words.ending_tone,
+        late=words.late_words,
+        plan_chip=words.plan_chip,
+        progress=words.plan_progress,
+        todo=words.todo_words,
         attempts=words.attempt_words,
         tool_title=words.tool_title,
         usage=words.usage_words,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from flask import Blueprint, Response, request, url_for
 
+from celeriac.sessions.built_in import parse_choices
 from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.errors import InvalidRequest, NotFound, Refused
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
@@ -14,7 +15,7 @@ from celeriac.web.auth import Principal, page_principal, require_csrf
 from celeriac.web.operators import Role
 from celeriac.web.page_approvals import approvals_page
 from celeriac.web.page_parts import done, is_enhanced
-from celeriac.web.page_sessions import session_page
+from celeriac.web.page_sessions import Kept, session_page
 from celeriac.web.parts import parts
 from celeriac.web.problems import forbidden, problem_of
 
@@ -24,7 +25,7 @@ page_actions = Blueprint("page_actions", __name__, url_prefix="/sessions/<sid>")
 
 
 def _act(
-    sid: str, principal: Principal, action: Callable[[], object], *, draft: str = ""
+    sid: str, principal: Principal, action: Callable[[], object], kept: Kept | None = None
 ) -> Response:
     """Do it, then show the page it was asked from; a refusal is shown there too."""
     from_inbox = request.form.get("from") == "approvals" and principal.may(Role.VIEWER)
@@ -36,7 +37,7 @@ def _act(
         status = problem_of(error).status
         if from_inbox:
             return approvals_page(alert=str(error), status=status)
-        return session_page(sid, principal, alert=str(error), status=status, draft=draft)
+        return session_page(sid, principal, alert=str(error), status=status, kept=kept or Kept())
     if from_inbox:
         return done(url_for("page_approvals.show_approvals"))
     return done(url_for("page_sessions.show_session", sid=sid))
@@ -59,13 +60,14 @@ def send(sid: str) -> Response:
     principal = _sender(sid)
     text = request.form.get("text", "")
     message_id = request.form.get("message_id") or None
+    plan_first = bool(request.form.get("plan_mode"))
 
     def action() -> None:
         if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
-        parts().client.send_message(sid, text, message_id=message_id)
+        parts().client.send_message(sid, text, message_id=message_id, plan_mode=plan_first)
 
-    return _act(sid, principal, action, draft=text)
+    return _act(sid, principal, action, Kept(message=text, plan_first=plan_first))
 
 
 @page_actions.post("/queue/<message_id>/delete")
@@ -119,6 +121,45 @@ def decide(sid: str, call_id: str) -> Response:
             raise InvalidRequest("Choose Approve or Reject.", code="invalid_decision")
         verb = DecisionVerb(decision)
         parts().client.decide(sid, call_id, verb, by=principal.name, note=note, digest=digest)
+
+    return _act(sid, principal, action)
+
+
+@page_actions.post("/calls/<call_id>/answer")
+def answer(sid: str, call_id: str) -> Response:
+    """Answer a question of the agent, with a text or with one of its choices."""
+    principal = _sender(sid)
+    check_call_id(call_id)
+    # As the browser sends lines, not as they were typed.
+    text = request.form.get("answer", "").replace("\r\n", "\n")
+
+    def action() -> None:
+        choice = request.form.get("choice")
+        given = text if choice is None else _chosen(sid, call_id, choice)
+        parts().client.answer(sid, call_id, given, by=principal.name)
+
+    return _act(sid, principal, action, Kept(answers={call_id: text}))
+
+
+def _chosen(sid: str, call_id: str, number: str) -> str:
+    """Return a choice by its number: what a form posts as text may differ in its line ends."""
+    choices = parse_choices(parts().client.call(sid, call_id).arguments)
+    for index, choice in enumerate(choices):
+        if str(index) == number:
+            return choice
+    raise InvalidRequest("Choose one of the answers that are offered.", code="not_a_choice")
+
+
+@page_actions.post("/plan/execute")
+def execute_plan(sid: str) -> Response:
+    """Carry out the plan at the revision that was shown."""
+    principal = _sender(sid)
+    text = request.form.get("revision", "")
+
+    def action() -> None:
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise InvalidRequest("The form is damaged; reload the page.", code="invalid_revision")
+        parts().client.execute_plan(sid, revision=int(text), by=principal.name)
 
     return _act(sid, principal, action)
 

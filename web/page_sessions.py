@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from flask import Blueprint, Response, render_template, request, url_for
 
 from celeriac.sessions.errors import InvalidRequest, Refused
 from celeriac.sessions.ids import new_message_id
-from celeriac.sessions.snapshot import SessionPage
+from celeriac.sessions.snapshot import AgentInfo, SessionPage, Snapshot
 from celeriac.sessions.state import SessionStatus
 from celeriac.web import words
 from celeriac.web.auth import (
@@ -27,9 +29,24 @@ from celeriac.web.problems import problem_of
 from celeriac.web.schemas import integer_argument
 from celeriac.web.transcript import entries, needs_person
 
-__all__ = ["page_sessions", "session_page"]
+__all__ = ["Kept", "page_sessions", "session_page"]
 
 page_sessions = Blueprint("page_sessions", __name__)
+
+_DEMO_MODEL = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was typed into a form that was refused, so that nothing is lost."""
+
+    message: str = ""
+    plan_first: bool = False
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """By the call that asked."""
+
+
+_NOTHING_KEPT = Kept()
 
 
 @page_sessions.get("/")
@@ -96,6 +113,7 @@ def start_session() -> Response:
             agent=request.form.get("agent") or None,
             model=request.form.get("model") or None,
             message=text if text.strip() else None,
+            plan_mode=bool(request.form.get("plan_mode")),
         )
     except Refused as error:
         status = problem_of(error).status
@@ -118,7 +136,7 @@ def session_page(
     *,
     alert: str | None = None,
     status: int = HTTPStatus.OK,
-    draft: str = "",
+    kept: Kept = _NOTHING_KEPT,
 ) -> Response:
     """Show one session.
 
@@ -127,13 +145,13 @@ def session_page(
         principal: Who looks at it.
         alert: What went wrong with the form that was just sent.
         status: The HTTP status that says so too.
-        draft: The text of that form, so that nothing typed is lost.
+        kept: What was typed into that form.
 
     Returns:
         The page.
     """
     before = integer_argument("before", lowest=0, highest=10**12)
-    context = _session_context(sid, principal)
+    context = _session_context(sid, principal, kept)
     if before is not None:
         older = parts().client.messages(sid, before=before)
         context.update(entries=entries(older.messages, older.calls), has_older=older.has_older)
@@ -142,7 +160,6 @@ def session_page(
         **context,
         older=before is not None,
         alert=alert,
-        draft=draft,
         message_id=new_message_id(),
     )
     return Response(html, status)
@@ -155,18 +172,32 @@ def show_fragment(sid: str) -> Response:
     return Response(render_template("session_fragment.html", **_session_context(sid, principal)))
 
 
-def _session_context(sid: str, principal: Principal) -> dict[str, object]:
+def _session_context(
+    sid: str, principal: Principal, kept: Kept = _NOTHING_KEPT
+) -> dict[str, object]:
     here = parts()
     snapshot = here.client.snapshot(sid)
     workers = len(here.client.workers())
+    agent = next((one for one in here.client.agents() if one.name == snapshot.agent), None)
+    attention = needs_person(snapshot)
     return {
         "session": snapshot,
         "principal": principal,
         "entries": entries(snapshot.messages, snapshot.calls),
         "has_older": snapshot.has_older,
         "sentence": words.state_sentence(snapshot, workers=workers),
-        "chip": words.session_chip(snapshot.status),
-        "attention": needs_person(snapshot),
+        "chip": words.session_chip(snapshot.status, asks=attention),
+        "attention": attention,
+        "kept": kept,
+        "plan_mode": agent is not None and agent.plan_mode_enabled,
+        "suggestions": _suggestions(snapshot, agent),
         "resume_token": here.key.resume_token(sid, snapshot.resume_token),
         "no_worker": words.NO_WORKER if snapshot.turn is not None and not workers else None,
     }
+
+
+def _suggestions(snapshot: Snapshot, agent: AgentInfo | None) -> list[words.Suggestion]:
+    if agent is None or snapshot.messages or snapshot.model != _DEMO_MODEL:
+        return []
+    names = {tool.name for tool in agent.tools}
+    return words.demo_suggestions(names, plan_mode=agent.plan_mode_enabled)

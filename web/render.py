@@ -21,7 +21,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
-__all__ = ["ArgumentRow", "argument_rows", "markdown", "pretty_json", "visible"]
+__all__ = ["ArgumentRow", "argument_rows", "exact", "markdown", "pretty_json", "visible"]
 
 _TAGS: Final = {
     "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li",
@@ -162,10 +162,9 @@ def argument_rows(arguments: JsonValue) -> list[ArgumentRow]:
     """
     if isinstance(arguments, Mapping):
         return [
-            ArgumentRow(name, _type_words(value), _exact(value))
-            for name, value in arguments.items()
+            ArgumentRow(name, _type_words(value), exact(value)) for name, value in arguments.items()
         ]
-    return [ArgumentRow("(not an object)", _type_words(arguments), _exact(arguments))]
+    return [ArgumentRow("(not an object)", _type_words(arguments), exact(arguments))]
 
 
 def _type_words(value: JsonValue) -> str:
@@ -180,7 +179,8 @@ def _type_words(value: JsonValue) -> str:
     return f"list of {len(value)}" if isinstance(value, list) else "object"
 
 
-def _exact(value: JsonValue) -> str:
+def exact(value: JsonValue) -> str:
+    """Return a value as a person reads it in a line: yes or no, a text as it is, anything else as JSON."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from celeriac.sessions.built_in import (
+    AskUser,
+    BuiltInTool,
+    DurableWait,
+    WriteTodos,
+    parse_built_in,
+)
 from celeriac.sessions.calls import CallRecord, CallStatus
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.snapshot import Snapshot
+from celeriac.sessions.tools import InvalidArguments
 
-__all__ = ["Entry", "entries", "needs_person"]
+__all__ = ["Entry", "entries", "needs_person", "own_arguments"]
+
+_FOR_PEOPLE = frozenset({CallStatus.AWAITING_APPROVAL, CallStatus.AWAITING_ANSWER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +64,22 @@ def entries(messages: Sequence[Message], calls: Sequence[CallRecord]) -> list[En
 
 
 def needs_person(snapshot: Snapshot) -> bool:
-    """Say whether a call of the session waits for a decision."""
-    return any(call.status is CallStatus.AWAITING_APPROVAL for call in snapshot.calls)
+    """Say whether a call of the session waits for a decision or an answer."""
+    return any(call.status in _FOR_PEOPLE for call in snapshot.calls)
+
+
+def own_arguments(call: CallRecord) -> AskUser | DurableWait | WriteTodos | None:
+    """Return what a call of one of Celeriac's own tools says.
+
+    Args:
+        call: Any call.
+
+    Returns:
+        Its arguments; None for a call of another tool, or with arguments that are wrong.
+    """
+    if call.source is not None or call.tool not in set(BuiltInTool):
+        return None
+    try:
+        return parse_built_in(BuiltInTool(call.tool), call.arguments)
+    except InvalidArguments:
+        return None

@@ -135,6 +135,7 @@ def test_built_in_commands_call_built_in_tools(command: str, tool: str, argument
         "/tools look_up {]",
         "/ask",
         "/choose |",
+        "/choose one",
         "/wait",
         "/wait soon",
         "/wait -1",

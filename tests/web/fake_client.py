@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from celeriac.sessions.built_in import parse_choices
 from celeriac.sessions.calls import CallRecord, CallStatus, Decision, DecisionVerb, ToolEffect
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from celeriac.sessions.events import EventBatch, EventType, LiveEvent, StoredEvent
 from celeriac.sessions.ids import new_call_id, new_message_id, new_session_id
 from celeriac.sessions.messages import CallReference, Message, Role, Usage
+from celeriac.sessions.plans import Plan, PlanStatus, Todo, execution_text
 from celeriac.sessions.snapshot import (
     AgentInfo,
     ApprovalItem,
@@ -35,6 +37,11 @@ from celeriac.sessions.state import SessionStatus, StepName
 
 NOON = 1_796_040_000_000
 MESSAGE_MAX = 1000
+WAITS = {
+    CallStatus.AWAITING_APPROVAL: StepName.AWAIT_TOOL_APPROVAL,
+    CallStatus.AWAITING_ANSWER: StepName.AWAIT_QUESTION_ANSWER,
+    CallStatus.AWAITING_TIMER: StepName.AWAIT_TIMER,
+}
 
 
 @dataclass
@@ -50,10 +57,12 @@ class FakeSession:
     turn_id: str | None = None
     turns: int = 0
     usage: Usage = field(default_factory=Usage)
+    plan: Plan | None = None
+    planning: bool = False
 
     @property
     def asking(self) -> list[CallRecord]:
-        return [c for c in self.calls.values() if c.status is CallStatus.AWAITING_APPROVAL]
+        return [call for call in self.calls.values() if call.status in WAITS]
 
 
 class FakeClient(SessionClient):
@@ -63,6 +72,7 @@ class FakeClient(SessionClient):
         self.down = False
         self.worker_names = ["worker-1"]
         self.trimmed_before = 0
+        self.tool_names = ["cancel_order"]
         self._changed = threading.Condition()
         self._clock = itertools.count(NOON, 1000)
 
@@ -130,6 +140,34 @@ class FakeClient(SessionClient):
         self.say(sid, text, calls=(record,))
         return record
 
+    def question(self, sid: str, text: str, *choices: str) -> CallRecord:
+        arguments: dict[str, JsonValue] = {"question": text}
+        if choices:
+            arguments["choices"] = list(choices)
+        status = CallStatus.AWAITING_ANSWER
+        return self.ask(
+            sid, "ask_user", arguments, effect=ToolEffect.READ, status=status, text="", digest=None
+        )
+
+    def wait(self, sid: str, until: int, reason: str = "") -> CallRecord:
+        return self.ask(
+            sid,
+            "durable_wait",
+            {"seconds": 600, "reason": reason},
+            effect=ToolEffect.READ,
+            status=CallStatus.AWAITING_TIMER,
+            text="",
+            waits_until=until,
+        )
+
+    def write_plan(self, sid: str, status: PlanStatus, *todos: Todo) -> Plan:
+        session = self.sessions[sid]
+        revision = session.plan.revision + 1 if session.plan else 1
+        session.plan = Plan(revision=revision, status=status, todos=todos, updated_at=NOON)
+        data = {"revision": revision, "status": status.value}
+        self.publish(sid, EventType.PLAN_CHANGED, data)
+        return session.plan
+
     def change(self, sid: str, call_id: str, **fields: object) -> CallRecord:
         session = self.sessions[sid]
         record = session.calls[call_id].model_copy(update=fields)
@@ -157,7 +195,11 @@ class FakeClient(SessionClient):
             raise InvalidRequest(f"There is no agent {agent!r}.", code="unknown_agent")
         session = FakeSession(new_session_id(), "demo", model or "demo/echo")
         self.sessions[session.id] = session
-        sent = self.send_message(session.id, message, message_id=message_id) if message else None
+        sent = None
+        if message:
+            sent = self.send_message(
+                session.id, message, message_id=message_id, plan_mode=plan_mode
+            )
         return SessionCreated(
             session_id=session.id,
             agent=session.agent,
@@ -178,12 +220,15 @@ class FakeClient(SessionClient):
             return SentMessage(message_id=message_id, queued=False)
         session.taken_ids.add(message_id)
         if session.turn_id is not None:
-            queued = QueuedMessageView(id=message_id, created_at=next(self._clock), text=text)
+            queued = QueuedMessageView(
+                id=message_id, created_at=next(self._clock), text=text, plan_mode=plan_mode
+            )
             session.queue.append(queued)
             self.publish(session_id, EventType.QUEUE_CHANGED, {"length": len(session.queue)})
             return SentMessage(message_id=message_id, queued=True)
         session.turn_id = "t1"
         session.turns += 1
+        session.planning = plan_mode
         self._add(session, Role.USER, text)
         return SentMessage(message_id=message_id, queued=False)
 
@@ -215,7 +260,9 @@ class FakeClient(SessionClient):
         if session.turn_id is None:
             raise Conflict("No turn is open.", code="no_open_turn")
         for call in session.asking:
-            self.change(session_id, call.id, status=CallStatus.CANCELLED)
+            self.change(
+                session_id, call.id, status=CallStatus.CANCELLED, cancelled_while=call.status
+            )
         self._end_turn(session)
         self._add(session, Role.NOTICE, f"Stopped by {by}.")
 
@@ -245,6 +292,32 @@ class FakeClient(SessionClient):
         status = CallStatus.RUNNING if verb is DecisionVerb.APPROVE else CallStatus.REJECTED
         return self.change(session_id, call_id, status=status, decision=decision)
 
+    def answer(self, session_id: str, call_id: str, answer: JsonValue, *, by: str) -> CallRecord:
+        call = self.call(session_id, call_id)
+        if call.status is not CallStatus.AWAITING_ANSWER:
+            raise Conflict(f"Already answered by {call.answered_by}.", code="already_answered")
+        if isinstance(answer, str) and len(answer) > MESSAGE_MAX:
+            raise InvalidRequest("The answer is too large.", code="answer_too_large")
+        choices = parse_choices(call.arguments)
+        if choices and answer not in choices:
+            raise InvalidRequest("That is none of the choices.", code="not_a_choice")
+        return self.change(
+            session_id,
+            call_id,
+            status=CallStatus.SUCCEEDED,
+            result=answer,
+            answered_by=by,
+            settled_at=next(self._clock),
+        )
+
+    def execute_plan(self, session_id: str, *, revision: int, by: str | None = None) -> None:
+        session = self._session(session_id)
+        if session.plan is None or session.plan.revision != revision:
+            raise Conflict("The plan has another revision now.", code="stale_plan")
+        session.turn_id = "t1"
+        session.plan = session.plan.model_copy(update={"status": PlanStatus.ACTIVE})
+        self._add(session, Role.USER, execution_text(session.plan))
+
     def reconcile(
         self,
         session_id: str,
@@ -259,7 +332,9 @@ class FakeClient(SessionClient):
         if call.status is not CallStatus.OUTCOME_UNKNOWN:
             raise Conflict("The outcome is known.", code="not_unknown")
         status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
-        return self.change(session_id, call_id, status=status, reconciled_by=by, result=result)
+        return self.change(
+            session_id, call_id, status=status, reconciled_by=by, note=note, result=result
+        )
 
     def snapshot(self, session_id: str) -> Snapshot:
         session = self._session(session_id)
@@ -270,7 +345,7 @@ class FakeClient(SessionClient):
                 state="waiting" if session.asking else "running",
                 started_at=NOON,
                 model_calls=1,
-                plan_mode=False,
+                plan_mode=session.planning,
                 usage=session.usage,
                 steps=self._steps(session),
             )
@@ -288,6 +363,7 @@ class FakeClient(SessionClient):
             calls=tuple(session.calls.values()),
             unknown_calls=(),
             queue=tuple(session.queue),
+            plan=session.plan,
             usage=session.usage,
             resume_token=f"{len(session.events)}-0",
             version=1,
@@ -354,14 +430,17 @@ class FakeClient(SessionClient):
 
     def agents(self) -> tuple[AgentInfo, ...]:
         self._check()
-        tool = ToolInfo(name="cancel_order", description="", effect="read", approval="always")
+        tools = tuple(
+            ToolInfo(name=name, description="", effect="read", approval="always")
+            for name in self.tool_names
+        )
         agent = AgentInfo(
             name="demo",
             description="The demo agent",
             models=("demo/echo", "demo/slow"),
             default_model="demo/echo",
-            tools=(tool,),
-            plan_mode_enabled=False,
+            tools=tools,
+            plan_mode_enabled="write_todos" in self.tool_names,
             announced_at=NOON,
         )
         return (agent,)
@@ -438,8 +517,10 @@ class FakeClient(SessionClient):
 
     @staticmethod
     def _steps(session: FakeSession) -> tuple[StepView, ...]:
-        waiting = [(StepName.AWAIT_TOOL_APPROVAL, call.id, "waiting") for call in session.asking]
-        steps = waiting or [(StepName.RUN_MODEL, "", "running")]
+        waiting = [
+            (WAITS[call.status], call.id, "waiting", call.waits_until) for call in session.asking
+        ]
+        steps = waiting or [(StepName.RUN_MODEL, "", "running", None)]
         return tuple(
             StepView(
                 id=f"s{number}",
@@ -449,11 +530,11 @@ class FakeClient(SessionClient):
                 state=state,
                 since=NOON,
                 next_attempt_at=None,
-                due=None,
+                due=due,
                 owner=None,
                 last_error=None,
             )
-            for number, (name, call_id, state) in enumerate(steps)
+            for number, (name, call_id, state, due) in enumerate(steps)
         )
 
     def _summary(self, session: FakeSession) -> SessionSummary:

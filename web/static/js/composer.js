@@ -1,4 +1,4 @@
-import { send } from "./forms.js";
+import { send, sendsByKey } from "./forms.js";
 
 /**
  * Send messages in place. A draft is kept in this tab with the id its message will have, so that a retry or a
@@ -11,11 +11,12 @@ export function enhanceComposer(session, after) {
   if (form === null) return;
   const field = /** @type {HTMLTextAreaElement} */ (form.elements.namedItem("text"));
   const id = /** @type {HTMLInputElement} */ (form.elements.namedItem("message_id"));
-  const draft = new Draft(`celeriac-draft-${session}`);
-  draft.load(field, id);
-  field.addEventListener("input", () => draft.save(field, id));
+  const plan = /** @type {HTMLInputElement | null} */ (form.elements.namedItem("plan_mode"));
+  const draft = new Draft(`celeriac-draft-${session}`, field, id, plan);
+  draft.load();
+  form.addEventListener("input", () => draft.save());
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.isComposing && sends(event)) {
+    if (sendsByKey(event)) {
       event.preventDefault();
       form.requestSubmit();
     }
@@ -26,42 +27,45 @@ export function enhanceComposer(session, after) {
     field.readOnly = true; // kept as it is while it is sent, and the focus stays
     const sent = await send(form, new FormData(form));
     field.readOnly = false;
-    if (sent) draft.start(field, id);
+    if (sent) draft.start();
     after();
   });
 }
 
-/** @param {KeyboardEvent} event */
-function sends(event) {
-  if (event.ctrlKey || event.metaKey) return true;
-  // On a touch keyboard Enter is the only way to a new line.
-  return !event.shiftKey && matchMedia("(pointer: fine)").matches;
-}
-
+/** What is being written, kept in this tab: a reload must neither lose it nor forget that it is only to be planned. */
 class Draft {
-  /** @param {string} name */
-  constructor(name) {
+  /**
+   * @param {string} name
+   * @param {HTMLTextAreaElement} field
+   * @param {HTMLInputElement} id
+   * @param {HTMLInputElement | null} plan
+   */
+  constructor(name, field, id, plan) {
     this.name = name;
+    this.field = field;
+    this.id = id;
+    this.plan = plan;
   }
 
-  /** @param {HTMLTextAreaElement} field @param {HTMLInputElement} id */
-  load(field, id) {
-    const [storedId, text] = (sessionStorage.getItem(this.name) ?? "").split(/:(.*)/s);
-    if (!text || field.value !== "") return;
-    field.value = text;
-    id.value = storedId;
+  load() {
+    const { id, text, plan } = JSON.parse(sessionStorage.getItem(this.name) ?? "{}");
+    if (!text || this.field.value !== "") return;
+    this.field.value = text;
+    this.id.value = id;
+    if (this.plan) this.plan.checked = plan;
   }
 
-  /** @param {HTMLTextAreaElement} field @param {HTMLInputElement} id */
-  save(field, id) {
-    sessionStorage.setItem(this.name, `${id.value}:${field.value}`);
+  save() {
+    const kept = { id: this.id.value, text: this.field.value, plan: this.plan?.checked ?? false };
+    sessionStorage.setItem(this.name, JSON.stringify(kept));
   }
 
-  /** Begin the next message. @param {HTMLTextAreaElement} field @param {HTMLInputElement} id */
-  start(field, id) {
-    field.value = "";
+  /** Begin the next message. */
+  start() {
+    this.field.value = "";
+    if (this.plan) this.plan.checked = false;
     const bytes = crypto.getRandomValues(new Uint8Array(12));
-    id.value = `msg_${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+    this.id.value = `msg_${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
     sessionStorage.removeItem(this.name);
   }
 }

@@ -19,6 +19,28 @@ export function enhanceForms(after) {
   });
 }
 
+/** Send a form by Enter from its fields that say so. */
+export function enhanceFields() {
+  document.addEventListener("keydown", (event) => {
+    const field = event.target;
+    if (!(field instanceof HTMLTextAreaElement) || !field.hasAttribute("data-enter-sends")) return;
+    if (!sendsByKey(event)) return;
+    event.preventDefault();
+    field.form?.requestSubmit();
+  });
+}
+
+/**
+ * Whether a key pressed in a field of many lines means that it is to be sent.
+ * @param {KeyboardEvent} event
+ */
+export function sendsByKey(event) {
+  if (event.key !== "Enter" || event.isComposing) return false;
+  if (event.ctrlKey || event.metaKey) return true;
+  // On a touch keyboard Enter is the only way to a new line.
+  return !event.shiftKey && matchMedia("(pointer: fine)").matches;
+}
+
 /**
  * Send a form and say on the page what went wrong, if anything.
  * @param {HTMLFormElement} form

@@ -1,6 +1,6 @@
 // One session's page: follows its events, shows text as it is written, and reads the rest anew from the server.
 import { enhanceComposer } from "./composer.js";
-import { enhanceForms } from "./forms.js";
+import { enhanceFields, enhanceForms } from "./forms.js";
 import { refresh, rememberServed } from "./fragment.js";
 import { EventFeed } from "./stream.js";
 import { LiveText } from "./transcript.js";
@@ -27,11 +27,16 @@ class SessionView {
     this.reading = null;
     this.stale = false;
     this.connection = "";
-    this.sentence = this.state().dataset.sentence;
+    this.sentence = this.words();
   }
 
   state() {
     return /** @type {HTMLElement} */ (document.querySelector('[data-region="state"]'));
+  }
+
+  /** What the page says the session is doing. */
+  words() {
+    return this.state().querySelector(".state__sentence")?.textContent ?? "";
   }
 
   /** Read the page anew; calls during a read lead to one more read after it. */
@@ -57,13 +62,14 @@ class SessionView {
   }
 
   tell() {
-    const { attention, sentence } = this.state().dataset;
-    document.getElementById("composer")?.classList.toggle("composer--small", attention === "yes");
+    const attention = this.state().dataset.attention === "yes";
+    const sentence = this.words();
+    document.getElementById("composer")?.classList.toggle("composer--small", attention);
     this.showConnection(this.connection);
     if (sentence === this.sentence) return;
     this.sentence = sentence;
     const announce = document.getElementById("announce");
-    if (announce) announce.textContent = sentence ?? "";
+    if (announce) announce.textContent = sentence;
   }
 
   /** @param {string} words */
@@ -102,6 +108,7 @@ if (root !== null && root.dataset.live === "yes") {
   };
   const read = () => view.read().catch(() => undefined);
   enhanceForms(read);
+  enhanceFields();
   enhanceComposer(view.id, read);
   new EventFeed(`/api/sessions/${view.id}/events`, told, view.state().dataset.resumeToken ?? "").open();
   if (location.hash === "") view.live.toEnd();

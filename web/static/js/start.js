@@ -1,13 +1,18 @@
 // The form that starts a session, and every other form that leads to a new page.
 
-/** Offer only models of the chosen agent; without this the server says when the two do not fit. */
-export function matchModelsToAgent() {
+/** Offer only what the chosen agent has: its models, and plan mode; without this the server says when the two do not fit. */
+export function matchFormToAgent() {
   const agent = /** @type {HTMLSelectElement | null} */ (document.getElementById("agent"));
   const model = /** @type {HTMLSelectElement | null} */ (document.getElementById("model"));
+  const plan = document.getElementById("plan-first");
   if (agent === null || model === null) return;
   const match = () => {
     for (const group of model.querySelectorAll("optgroup")) {
       group.hidden = group.disabled = group.label !== agent.value;
+    }
+    if (plan) {
+      plan.hidden = !agent.selectedOptions[0]?.hasAttribute("data-plan-mode");
+      /** @type {HTMLInputElement} */ (plan.querySelector("input")).disabled = plan.hidden;
     }
     const chosen = model.selectedOptions[0]?.parentElement;
     if (chosen instanceof HTMLOptGroupElement && chosen.disabled) model.value = "";

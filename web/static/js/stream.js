@@ -80,5 +80,6 @@ export class EventFeed {
 
 const TYPES = [
   "text.delta", "reasoning.delta", "text.withdrawn", "step.started", "step.ended", "call.updated",
-  "tool.progress", "message.added", "queue.changed", "turn.started", "turn.ended",
+  "tool.progress", "message.added", "queue.changed", "plan.changed",
+  "turn.started", "turn.ended",
 ];

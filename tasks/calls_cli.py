@@ -1,0 +1,88 @@
+"""``celeriac unknown`` and ``celeriac reconcile``: outcomes that nobody knows, and how they are settled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.jsonsafe import dump_json
+from celeriac.sessions.snapshot import ApprovalItem
+
+__all__ = ["list_unknown", "settle_unknown"]
+
+_SHOWN_CHARACTERS = 300
+
+
+def list_unknown(client: SessionClient, *, limit: int) -> int:
+    """Write every call whose outcome is unknown, the oldest first.
+
+    Args:
+        client: The sessions.
+        limit: Most calls to list.
+
+    Returns:
+        The exit code.
+    """
+    items = client.unknown_outcomes(limit=limit)
+    if not items:
+        click.echo("No outcome is unknown.")
+        return 0
+    for item in items:
+        click.echo(_lines(item) + "\n")
+    more = " There may be more." if len(items) == limit else ""
+    click.echo(
+        f"{len(items)} of unknown outcome.{more} Look at the provider, then say what you found:"
+    )
+    click.echo("  celeriac reconcile SESSION CALL --succeeded|--failed [--note TEXT]")
+    return 0
+
+
+def _lines(item: ApprovalItem) -> str:
+    call = item.call
+    since = datetime.fromtimestamp(item.since / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    arguments = dump_json(call.arguments)
+    if len(arguments) > _SHOWN_CHARACTERS:
+        arguments = f"{arguments[:_SHOWN_CHARACTERS]}…"
+    lines = [
+        f"{item.session_id} {call.id}",
+        f"  tool       {call.tool}, since {since} UTC, {call.effect.value.replace('_', ' ')}",
+        f"  arguments  {arguments}",
+        f"  why        {call.error or 'the attempt gave no answer'}",
+        f"  session    {item.title or '(no title)'} (agent {item.agent})",
+    ]
+    return "\n".join(lines)
+
+
+def settle_unknown(
+    client: SessionClient,
+    session_id: str,
+    call_id: str,
+    *,
+    succeeded: bool,
+    by: str,
+    note: str | None,
+) -> int:
+    """Say how a call of unknown outcome ended, and write what that means.
+
+    Args:
+        client: The sessions.
+        session_id: The session.
+        call_id: The call.
+        succeeded: Whether it took effect.
+        by: Who found out.
+        note: What was found.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Refused: There is no such call, or its outcome is known.
+    """
+    call = client.reconcile(session_id, call_id, succeeded=succeeded, by=by, note=note)
+    did = "it took effect" if succeeded else "it did not take effect"
+    click.echo(
+        f"{call.tool} ({call.id}): {did}, as {by} says. The agent is told so in its next turn."
+    )
+    return 0

@@ -1,0 +1,84 @@
+"""The commands of operators, on a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from celeriac.sessions.calls import CallStatus
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.messages import Role
+from celeriac.sessions.settings import Settings, load_settings
+from celeriac.sessions.store.sessions import SessionStore
+from celeriac.tasks.cli import main
+from tests.store.driving import answer, message, unknown
+
+
+@pytest.fixture
+def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRunner]:
+    assert settings.redis_url is not None
+    monkeypatch.setenv("CELERIAC_REDIS_URL", settings.redis_url)
+    # A process reads its settings once; each command has a process of its own, but not here.
+    load_settings.cache_clear()
+    yield CliRunner()
+    load_settings.cache_clear()
+
+
+def told(run: CliRunner, *arguments: str) -> Result:
+    return run.invoke(main, arguments)
+
+
+def test_unknown_outcomes_are_listed_and_settled(
+    run: CliRunner, session_store: SessionStore, session_client: SessionClient
+) -> None:
+    session_id, call_id = unknown(session_store)
+    answer(session_store, session_id)
+    listed = told(run, "unknown")
+    assert listed.exit_code == 0
+    for words in (session_id, call_id, "cancel_order", '"order_id": "A-1"', "no answer", "UTC"):
+        assert words in listed.output.replace('":"', '": "')
+    ways = ("--failed", "--by", "ana", "--note", "the provider has no trace of it")
+    settled = told(run, "reconcile", session_id, call_id, *ways)
+    assert (settled.exit_code, settled.stderr) == (0, "")
+    assert "it did not take effect, as ana says" in settled.output
+    call = session_client.call(session_id, call_id)
+    assert (call.status, call.reconciled_by) == (CallStatus.FAILED, "ana")
+    assert told(run, "unknown").output == "No outcome is unknown.\n"
+    session_store.apply(session_id, message("And?"))
+    notices = [
+        m.text for m in session_client.snapshot(session_id).messages if m.role is Role.NOTICE
+    ]
+    assert "the provider has no trace of it" in notices[-1]
+
+
+def test_without_a_name_the_login_name_settles(
+    run: CliRunner,
+    session_store: SessionStore,
+    session_client: SessionClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "night shift")
+    session_id, call_id = unknown(session_store)
+    assert told(run, "reconcile", session_id, call_id, "--succeeded").exit_code == 0
+    call = session_client.call(session_id, call_id)
+    assert (call.status, call.reconciled_by) == (CallStatus.SUCCEEDED, "night shift")
+    again = told(run, "reconcile", session_id, call_id, "--failed")
+    assert again.exit_code == 1
+    assert again.stderr.startswith("celeriac: ")
+    assert session_client.call(session_id, call_id).status is CallStatus.SUCCEEDED
+
+
+def test_how_it_ended_must_be_said(run: CliRunner) -> None:
+    asked = told(run, "reconcile", "ses_x", "call_x")
+    assert asked.exit_code == 2
+    assert "--succeeded or --failed" in asked.stderr
+
+
+@pytest.mark.usefixtures("session_store")
+def test_what_does_not_exist_is_said_in_one_line(run: CliRunner) -> None:
+    missing = told(run, "reconcile", "ses_" + "0" * 24, "call_x", "--failed")
+    assert missing.exit_code == 1
+    assert missing.stderr.count("\n") == 1
+    assert "ses_000" in missing.stderr
