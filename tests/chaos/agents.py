@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from celeriac.connectors.history import problems_of
+from celeriac.connectors.summaries import INSTRUCTIONS
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import ToolEffect
-from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.errors import ToolFailed
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import (
@@ -55,6 +56,11 @@ class ChaosModel:
         self, request: ModelRequest
     ) -> AsyncIterator[TextDelta | ReasoningDelta | ModelReply]:
         LEDGER.request(request.session_id, request.turn_id, request.attempt, problems_of(request))
+        if request.instructions == INSTRUCTIONS:
+            yield TextDelta("What came before")
+            pass_point("in a summary", request.session_id, request.attempt)
+            yield ModelReply(text="What came before was this and that.", finish_reason="stop")
+            return
         turn = [one for one in request.messages if one.turn_id == request.turn_id]
         wish = _wish(turn)
         number = sum(message.role is Role.ASSISTANT for message in turn)
@@ -74,7 +80,7 @@ class ChaosModel:
             text=text if calls else f"{text}done {wish.label}",
             calls=[ModelCall(name=name, arguments=json.dumps(given)) for name, given in calls],
             items=[{"type": "item", "number": number}],
-            usage=Usage(input_tokens=1, output_tokens=1, model_calls=1),
+            usage=Usage(output_tokens=1, model_calls=1),
             finish_reason="tool_calls" if calls else "stop",
         )
 
@@ -82,7 +88,7 @@ class ChaosModel:
 def _wish(turn: Sequence[Message]) -> Wish:
     said = [message for message in turn if message.role is Role.USER]
     if not said:
-        return Wish("a plan that stalled")
+        return Wish("a plan that stalled, or a turn whose beginning was summarised")
     if said[-1].message_id is None:
         done: JsonValue = [{"title": "sow and reap", "status": "completed"}]
         return Wish("a plan", rounds=[[("write_todos", {"todos": done})]])
@@ -187,6 +193,14 @@ def charge_timed(context: ToolContext, label: str, pause: float = 0, end: str = 
     return _happen(context, "charge_timed", label, end)
 
 
+@tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=True, approval_timeout_seconds=1.5)
+def charge_soon(context: ToolContext, label: str, pause: float = 0, end: str = "") -> str:
+    """Charge a card, if somebody approves it in time."""
+    _begin(context, "charge_soon", label, end)
+    _PAUSE.wait(pause)
+    return _happen(context, "charge_soon", label, end)
+
+
 @tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=True)
 def charge_approved(context: ToolContext, label: str, pause: float = 0, end: str = "") -> str:
     """Charge a card after somebody approved it."""
@@ -209,10 +223,13 @@ chaos = AgentDefinition(
         charge,
         charge_async,
         charge_timed,
+        charge_soon,
         charge_approved,
     ],
     built_in_tools=frozenset(BuiltInTool),
     plan_mode_enabled=True,
+    # So small that a session of a few turns is summarised once or twice.
+    compaction=CompactionPolicy(context_window_tokens=2_000, threshold=0.8, keep_recent_tokens=200),
 )
 
 install()

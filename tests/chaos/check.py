@@ -140,10 +140,14 @@ def _history_faults(story: Story) -> Iterator[str]:
         yield f"its messages are numbered {[message.seq for message in story.messages]}"
     if not story.messages:
         return
+    covered = [m.covers_before for m in story.messages if m.covers_before is not None]
+    if covered != sorted(set(covered)):
+        yield f"its summaries cover what is before {covered}"
     request = ModelRequest(
         model=story.snapshot.model,
         instructions="",
-        messages=story.messages,
+        # A summary stands for what is before it, in requests alone; the story has all of it.
+        messages=[message for message in story.messages if message.role is not Role.SUMMARY],
         tools=(),
         session_id=story.snapshot.session_id,
         turn_id="",

@@ -182,9 +182,7 @@ class People:
             return
         try:
             if call.status is CallStatus.AWAITING_APPROVAL:
-                approve = chance.random() < 0.75
-                self._hands.decide(talk.session_id, call, approve=approve)
-                talk.verdicts[call.id] = approve
+                self._decide(talk, call, chance)
             else:
                 arguments = call.arguments if isinstance(call.arguments, dict) else {}
                 answer = chance.choice(
@@ -194,6 +192,21 @@ class People:
         except Refused as error:
             if error.code not in _TOO_LATE:
                 raise
+
+    def _decide(self, talk: Talk, call: CallRecord, chance: Random) -> None:
+        approve, forgets, contradicts = (chance.random() < at for at in (0.75, 0.3, 0.1))
+        if forgets and call.tool == "charge_soon":
+            return
+        self._hands.decide(talk.session_id, call, approve=approve)
+        talk.verdicts[call.id] = approve
+        if contradicts:
+            try:
+                self._hands.decide(talk.session_id, call, approve=not approve)
+            except Refused as error:
+                if error.code != "already_decided":
+                    raise
+            else:
+                raise AssertionError(f"call {call.id} was decided twice")
 
     def _look_up(self, talk: Talk, call: CallRecord) -> None:
         """Reconcile some unknown outcomes by what the ledger says, after a while."""

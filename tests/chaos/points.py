@@ -121,4 +121,4 @@ def _label_of(claim: Claim) -> str:
     turn = claim.loaded.state.turn
     if turn is None or not turn.message_ids:
         return "a plan"
-    return f"{turn.message_ids[0]}/model-{turn.model_calls}"
+    return f"{turn.message_ids[0]}/{claim.step.name.value}-{turn.model_calls}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from celeriac.sessions.calls import DID_NOT_RUN, CallRecord, CallStatus, ToolEffect
+from celeriac.sessions.messages import Role
 from tests.chaos.check import Books, Fault, Story
 from tests.chaos.ledger import Blow, Seen
 
@@ -47,6 +48,7 @@ def table_lines(outcome: Outcome) -> Iterator[str]:
         ("sessions", _sessions(outcome)),
         ("turns", str(_count(story.steps for story in outcome.stories))),
         ("model calls", f"{len(outcome.requests)} requests"),
+        ("summaries", str(_summaries(outcome.stories))),
         ("calls", _counted(Counter(_word(c) for s in outcome.stories for c in s.calls))),
         ("done to them", _counted(outcome.acts)),
         ("at points", _counted(Counter(f"{b.kind} {b.point}" for b in outcome.blows))),
@@ -87,6 +89,10 @@ def _word(call: CallRecord) -> str:
 
 def _lost(stories: Sequence[Story]) -> int:
     return sum("was lost" in (step.error or "") for story in stories for step in story.steps)
+
+
+def _summaries(stories: Sequence[Story]) -> int:
+    return sum(message.role is Role.SUMMARY for story in stories for message in story.messages)
 
 
 def _effects(outcome: Outcome) -> str:

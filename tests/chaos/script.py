@@ -12,7 +12,15 @@ from pydantic import JsonValue
 __all__ = ["Act", "Delete", "Execute", "Pause", "Say", "Script", "Steer", "Stop", "script_of"]
 
 _READS = ("look", "look_async")
-_WRITES = ("put", "put_approved", "charge", "charge_async", "charge_timed", "charge_approved")
+_WRITES = (
+    "put",
+    "put_approved",
+    "charge",
+    "charge_async",
+    "charge_timed",
+    "charge_soon",
+    "charge_approved",
+)
 _ENDS = (
     "raise-early",
     "raise-late",

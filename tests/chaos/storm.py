@@ -23,6 +23,8 @@ from tests.tasks.cluster import Cluster, Running, plain_redis
 __all__ = ["Burglar", "Storm"]
 
 _TICK_SECONDS = 0.05
+_SOCKET_TIMEOUT_SECONDS = 10
+"""How long a client of the store waits for an answer."""
 
 
 @dataclass
@@ -181,6 +183,7 @@ class Storm:
             "freeze a worker": (4, self._freeze_worker),
             "freeze a child": (2, lambda: self._to_child(signal.SIGSTOP)),
             "freeze the store": (2, lambda: self._freeze(self._cluster.store_pid)),
+            "freeze the store past all timeouts": (1, self._freeze_store_long),
             "freeze the web": (1, lambda: self._to_web(kill=False)),
             "flap the store": (1, self._flap_store),
             "delete the broker's keys": (1, self._drop_broker_keys),
@@ -258,6 +261,13 @@ class Storm:
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
             self._thaws[pid] = time.time() + factor * self._lease
+        return True
+
+    def _freeze_store_long(self) -> bool:
+        """So long that clients give up on commands which the store carries out when it goes on."""
+        pid = self._cluster.store_pid
+        self._freeze(pid)
+        self._thaws[pid] = time.time() + _SOCKET_TIMEOUT_SECONDS + self._chance.uniform(0.5, 2)
         return True
 
     def _flap_store(self) -> bool:
