@@ -18,10 +18,14 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=4.0, help="how long harm is done")
     parser.add_argument("--seed", type=int, help="repeats the choices of an earlier run")
+    parser.add_argument(
+        "--rate", type=float, default=0.004, help="share of named points that strike"
+    )
+    parser.add_argument("--calm", type=float, default=2.5, help="mean seconds between two acts")
     parser.add_argument("--keep", type=Path, help="a directory for ledger, logs and store")
     given = parser.parse_args()
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    plan = Plan(given.sessions, given.minutes, seed)
+    plan = Plan(given.sessions, given.minutes, seed, given.rate, given.calm)
     sys.stdout.write(f"{plan.sessions} sessions, {plan.minutes:g} minutes, seed {seed}\n")
     sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="celeriac-chaos-") as scratch:

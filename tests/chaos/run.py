@@ -34,9 +34,9 @@ class Plan:
     sessions: int
     minutes: float
     seed: int
-    rate: float = 0.004
+    rate: float
     """How often each pass of a named point kills or freezes, from 0 to 1."""
-    calm_seconds: float = 2.5
+    calm_seconds: float
     """The mean time between two acts from outside."""
 
 
@@ -86,21 +86,21 @@ class _Run:
         with self._cluster, closing(self._web):
             self._until(self._agents_known, quiet=True)
             with self._everybody_talks():
-                end = time.monotonic() + self._plan.minutes * 60
-                self._until(lambda: time.monotonic() >= end, quiet=False)
+                self._until(lambda: False, quiet=False, seconds=self._plan.minutes * 60)
                 self._until(self._all_done, quiet=True)
             stuck = self._stuck()
             self._check_indexes("while approvals wait")
             self._approve_the_rest()
-            self._storm.thaw_all()
-            self._cluster.stop_workers()
+            self._storm.end_workers()
             self._check_indexes("at the end")
             self._everywhere(wrong_keys(self._cluster.redis))
             return self._outcome(stuck, time.monotonic() - began)
 
-    def _until(self, holds: Callable[[], bool], *, quiet: bool) -> None:
+    def _until(
+        self, holds: Callable[[], bool], *, quiet: bool, seconds: float = 3 * PATIENCE
+    ) -> None:
         """Keep the storm, or the calm after it, going until something holds."""
-        deadline = time.monotonic() + self._plan.minutes * 60 + 3 * PATIENCE
+        deadline = time.monotonic() + seconds
         while not holds() and time.monotonic() < deadline:
             self._storm.tick(quiet=quiet)
             self._web.base = self._storm.base
@@ -148,12 +148,9 @@ class _Run:
                 return False
             return True
 
-        deadline = time.monotonic() + 10
-        while not right():
-            self._storm.tick(quiet=True)
-            if time.monotonic() > deadline:
-                self._everywhere(wrong)
-                return
+        self._until(right, quiet=True, seconds=10)
+        if not right():
+            self._everywhere(wrong)
 
     def _approve_the_rest(self) -> None:
         """What waited through the whole storm is still there, and runs once approved."""

@@ -18,7 +18,8 @@ import redis
 
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from tests.chaos.ledger import Ledger
-from tests.tasks.cluster import Cluster, Running, plain_redis
+from tests.tasks.cluster import PATIENCE, Cluster, Running, plain_redis
+from tests.waiting import wait_until
 
 __all__ = ["Burglar", "Storm"]
 
@@ -142,10 +143,15 @@ class Storm:
                 _signal(pid, signal.SIGCONT)
                 del self._thaws[pid]
 
-    def thaw_all(self) -> None:
-        """Let everything go on that is frozen."""
-        self._thaws = dict.fromkeys(self._thaws, 0.0)
+    def end_workers(self) -> None:
+        """Let the workers finish what they run, and end; some freeze themselves even now."""
+        for worker in self._cluster.workers:
+            worker.process.terminate()
+        wait_until(self._have_ended, "the workers end", timeout_seconds=PATIENCE)
+
+    def _have_ended(self) -> bool:
         self._thaw()
+        return not self._cluster.workers
 
     def _start_what_is_missing(self) -> None:
         if not self._cluster.store.alive():
