@@ -8,20 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from celeriac.connectors.history import problems_of
-from celeriac.sessions.calls import DID_NOT_RUN, CallRecord, CallStatus, DecisionVerb, ToolEffect
+from celeriac.sessions.calls import CallRecord, CallStatus
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.snapshot import Snapshot, StepRecord
 from celeriac.sessions.state import SessionStatus, StepName
-from tests.chaos.hands import PERSON
+from tests.chaos.check_calls import attempt_faults, effect_faults, person_faults, result_faults
 from tests.chaos.ledger import Entry, Ledger
 from tests.chaos.people import Talk
 
 __all__ = ["Books", "Fault", "Story", "faults_of", "read_story"]
 
-_CALL_STEPS = {StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL}
-_LATE = "late result"
 _FAILED_TURN = re.compile(
     r"This turn failed: the model call failed 3 times; .*(was lost|planned: )"
 )
@@ -83,20 +81,17 @@ def read_story(client: SessionClient, talk: Talk) -> Story:
 def faults_of(story: Story, books: Books) -> list[Fault]:
     """List what is wrong with a session that has come to its end."""
     session_id = story.talk.session_id
-    faults = [
-        Fault(session_id, what)
-        for check in (_end_faults, _said_faults, _history_faults, _turn_faults, _step_faults)
-        for what in check(story)
-    ]
+    faults = [Fault(session_id, what) for check in _CHECKS for what in check(story)]
     attempts = defaultdict(list)
     for step in story.steps:
         if step.call_id is not None:
             attempts[step.call_id].append(step)
     for call in story.calls:
         found = [
-            *_effect_faults(call, books.entered[call.id], books.effects[call.id]),
-            *_person_faults(story.talk, call),
-            *_attempt_faults(call, attempts[call.id]),
+            *effect_faults(call, books.entered[call.id], books.effects[call.id]),
+            *person_faults(story.talk, call),
+            *attempt_faults(call, attempts[call.id]),
+            *result_faults(call, attempts[call.id]),
         ]
         faults += [Fault(session_id, what, call.id) for what in found]
     return faults
@@ -200,101 +195,43 @@ def _step_faults(story: Story) -> Iterator[str]:
         yield f"{begun} turns began, {turns} have messages"
 
 
-# --- calls
+def _count_faults(story: Story) -> Iterator[str]:
+    """What is summed up over the session agrees with its parts."""
+    answered = [m for m in story.messages if m.role in {Role.ASSISTANT, Role.SUMMARY} and m.usage]
+    counted = story.snapshot.usage.model_calls
+    if counted != len(answered):
+        yield f"its usage counts {counted} model calls; {len(answered)} gave messages"
+    plans = sum(
+        call.tool == "write_todos" and call.status is CallStatus.SUCCEEDED for call in story.calls
+    )
+    revision = story.snapshot.plan.revision if story.snapshot.plan else 0
+    if plans != revision:
+        yield f"{plans} plans were written, and the plan has revision {revision}"
 
 
-def _effect_faults(
-    call: CallRecord, entered: Sequence[Entry], effects: Sequence[Entry]
-) -> Iterator[str]:
-    """Compare what is recorded with what really happened."""
-    writes = call.effect is not ToolEffect.READ
-    if call.effect is ToolEffect.NON_IDEMPOTENT_WRITE and max(len(entered), len(effects)) > 1:
-        yield f"DOUBLE: a single-attempt write was entered {len(entered)} times, and happened {len(effects)} times"
-    if {entry.key for entry in (*entered, *effects)} - {call.id}:
-        yield f"its attempts have other keys: {[entry.key for entry in entered]}"
-    status = call.status
-    by_person = call.reconciled_by not in {None, _LATE}
-    if status is CallStatus.SUCCEEDED and entered and not (effects or not writes):
-        yield "it succeeded, and nothing happened"
-    if status is CallStatus.SUCCEEDED and not entered and not _is_built_in(call):
-        yield "it succeeded, and its tool was never entered"
-    if status is CallStatus.FAILED:
-        yield from _failed_faults(call, entered, effects, by_person=by_person)
-    if status is CallStatus.REJECTED and entered:
-        yield "it was rejected, and its tool was entered"
-    if status is CallStatus.CANCELLED and writes and entered:
-        yield "the write was cancelled as not run, and its tool was entered"
-    if call.requires_approval and entered and not _approved(call):
-        yield f"it ran without an approval: {call.decision}"
-
-
-def _failed_faults(
-    call: CallRecord, entered: Sequence[Entry], effects: Sequence[Entry], *, by_person: bool
-) -> Iterator[str]:
-    error = call.error or ""
-    if error.startswith(DID_NOT_RUN) and entered:
-        yield "it says that the tool did not run, and the tool was entered"
-    if not error.startswith(DID_NOT_RUN) and call.attempts == 0 and not by_person:
-        yield f"no attempt of it was made, and it does not say so: {error}"
-    if effects and not by_person:
-        yield f"it is recorded as failed, and it happened: {error}"
-    writes = call.effect is not ToolEffect.READ
-    if writes and not by_person and not error.startswith((DID_NOT_RUN, "planned: ")):
-        yield f"a write was recorded as failed that may have happened: {error}"
-
-
-def _is_built_in(call: CallRecord) -> bool:
-    return call.tool in {"ask_user", "durable_wait", "write_todos"}
-
-
-def _approved(call: CallRecord) -> bool:
-    return call.decision is not None and call.decision.verb is DecisionVerb.APPROVE
-
-
-def _person_faults(talk: Talk, call: CallRecord) -> Iterator[str]:
-    verdict = talk.verdicts.get(call.id)
-    if verdict is not None and (call.decision is None or _approved(call) is not verdict):
-        yield f"its person's decision (approved: {verdict}) is not on record: {call.decision}"
-    if verdict is False and call.status is not CallStatus.REJECTED:
-        yield f"it was rejected, and is {call.status.value}"
-    if call.reconciled_by == PERSON:
-        said = talk.reconciled.get(call.id)
-        if said is not (call.status is CallStatus.SUCCEEDED):
-            yield f"its person said that it happened: {said}; it is {call.status.value}"
-    elif call.reconciled_by not in {None, _LATE}:
-        yield f"it was reconciled by {call.reconciled_by}"
-
-
-def _attempt_faults(call: CallRecord, records: Sequence[StepRecord]) -> Iterator[str]:
-    """Compare a call's record with the history of its steps."""
-    made = [one for one in records if one.name in _CALL_STEPS and one.status != "returned"]
-    claimed = [one for one in made if one.worker is not None]
-    last = made[-1].status if made else None
-    if call.effect is ToolEffect.NON_IDEMPOTENT_WRITE and len(claimed) > 1:
-        yield f"a single-attempt write was claimed {len(claimed)} times"
-    if call.attempts > len(claimed):
-        yield f"it counts {call.attempts} attempts, its history {len(claimed)}"
-    if (call.status is CallStatus.OUTCOME_UNKNOWN or call.reconciled_by) and not claimed:
-        yield "its outcome was unknown, and no worker ever had it"
-    if last not in _last_words(call):
-        yield f"it is {call.status.value}, but its last attempt {last}"
-    waits = [one.status for one in records if one.name is StepName.AWAIT_TOOL_APPROVAL]
-    if call.status is CallStatus.REJECTED and waits != ["rejected"]:
-        yield f"it was rejected, but its waits ended {waits}"
-    if _approved(call) and waits != ["approved"]:
-        yield f"it was approved, but its waits ended {waits}"
-
-
-def _last_words(call: CallRecord) -> set[str | None]:
-    """How the history may name the last attempt of a call that ended so; None: there was none."""
-    if call.reconciled_by is not None:
-        return {"outcome_unknown", "cancelled"}
-    if _is_built_in(call):
-        return {None}
-    words: dict[CallStatus, set[str | None]] = {
-        CallStatus.SUCCEEDED: {"succeeded"},
-        CallStatus.FAILED: {"failed", "lost", None},
-        CallStatus.OUTCOME_UNKNOWN: {"outcome_unknown", "cancelled"},
-        CallStatus.CANCELLED: {"cancelled", None},
+def _told_faults(story: Story) -> Iterator[str]:
+    """Who was told that an outcome is unknown is told at the next turn how it ended after all."""
+    told = {
+        message.call_id: message
+        for message in story.messages
+        if message.status is CallStatus.OUTCOME_UNKNOWN
     }
-    return words.get(call.status, {None})
+    notices = [message.text for message in story.messages if message.role is Role.NOTICE]
+    began = [s.started_at for s in story.steps if s.name is StepName.AWAIT_USER_MESSAGE]
+    for call in story.calls:
+        if call.reconciled_by is None or call.id not in told or call.settled_at is None:
+            continue
+        next_turn = any(at > call.settled_at for at in began)
+        if next_turn and not any(call.id in notice for notice in notices):
+            yield f"the model was never told how {call.id} ended"
+
+
+_CHECKS = (
+    _end_faults,
+    _said_faults,
+    _history_faults,
+    _turn_faults,
+    _step_faults,
+    _count_faults,
+    _told_faults,
+)

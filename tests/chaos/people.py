@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from pydantic import JsonValue
+
 from celeriac.sessions.calls import CallRecord, CallStatus
 from celeriac.sessions.errors import Refused, StoreUnavailable
 from celeriac.sessions.plans import PlanStatus
@@ -45,6 +47,8 @@ class Talk:
     """Messages that were to overtake others."""
     verdicts: dict[str, bool] = field(default_factory=dict)
     """Call ID -> whether this person approved it, as was acknowledged."""
+    answers: dict[str, JsonValue] = field(default_factory=dict)
+    """Call ID -> this person's answer to a question, as was acknowledged."""
     asked_at: dict[str, float] = field(default_factory=dict)
     reconciled: dict[str, bool] = field(default_factory=dict)
     extra: int = 0
@@ -189,6 +193,7 @@ class People:
                     ("left", "right") if "choices" in arguments else ("", 0, False)
                 )
                 self._hands.answer(talk.session_id, call.id, answer)
+                talk.answers[call.id] = answer
         except Refused as error:
             if error.code not in _TOO_LATE:
                 raise

@@ -110,8 +110,8 @@ class Storm:
         self._lease = float(cluster.env["CELERIAC_LEASE_SECONDS"])
         self._calm = calm_seconds
         self._slots = [
-            Slot("threads", "keeps-its-name@here"),
-            Slot("prefork", ""),
+            Slot("threads", "threads-again@here"),
+            Slot("prefork", "prefork-again@here"),
             Slot("threads", ""),
         ]
         self._web: Running | None = None
