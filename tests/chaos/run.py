@@ -58,6 +58,8 @@ class _Run:
         token = hashlib.sha256(PERSON.encode()).hexdigest()
         env = {
             "CELERIAC_OPERATORS": f"{PERSON}:operator:{token}",
+            # Sessions are packed again and again between their turns.
+            "CELERIAC_PACK_AFTER_SECONDS": "0.5",
             "CHAOS_LEDGER": str(root / "ledger.sqlite"),
             "CHAOS_SEED": str(plan.seed),
             "CHAOS_RATE": str(plan.rate),
