@@ -42,6 +42,7 @@ def get_settings() -> Response:
                 "message_max_bytes": here.settings.message_max_bytes,
                 "queue_max_messages": here.settings.queue_max_messages,
                 "request_max_bytes": REQUEST_MAX_BYTES,
+                "session_max_bytes": here.settings.session_max_bytes,
                 "result_shown_bytes": here.settings.result_shown_bytes,
                 "result_kept_bytes": here.settings.result_kept_bytes,
             },

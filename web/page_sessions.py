@@ -185,6 +185,7 @@ def _session_context(
         "principal": principal,
         "entries": entries(snapshot.messages, snapshot.calls),
         "has_older": snapshot.has_older,
+        "oldest_seq": snapshot.oldest_seq,
         "sentence": words.state_sentence(snapshot, workers=workers),
         "chip": words.session_chip(snapshot.status, asks=attention),
         "attention": attention,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
@@ -9,11 +10,12 @@ from typing import cast
 import pytest
 
 from celeriac.sessions.store.keys import SessionKeys, step_field
+from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks import wake
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.wake import WakeLoop
-from tests.store.driving import claim, new_session
+from tests.store.driving import answer, claim, message, new_session
 
 LEASE = 8.0
 
@@ -38,7 +40,7 @@ class Watch:
         values = {"lease_seconds": LEASE, "wake_interval_seconds": interval}
         settings = store.settings.model_copy(update=values)
         nobody = {"lives": None, "life": None, "owner": "w/1", "worker": "w"}
-        here = SimpleNamespace(store=store, settings=settings, **nobody)
+        here = SimpleNamespace(store=store, settings=settings, agents={}, **nobody)
         self.loop = WakeLoop(cast("Runtime", here), (), "w", 1)
         self.session_id = new_session(store)
         self.claimed = claim(store, self.session_id)
@@ -117,3 +119,74 @@ def test_a_look_that_fails_makes_the_next_one_the_first_after_the_outage(
     watch.end_lease()
     watch.look_after(watch.interval)
     assert watch.is_held
+
+
+# --- idle sessions are packed
+
+
+class Packer:
+    """Packs, or does not; remembers what it was asked to pack."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.seconds = 0.0
+        self.fails_for: str | None = None
+        self.asked: list[str] = []
+
+    def pack(self, store: SessionStore, session_id: str, deletes: Callable[[str], bool]) -> bool:
+        self.asked.append(session_id)
+        self.clock.now += self.seconds
+        if session_id == self.fails_for:
+            raise ValueError("a record that nobody can read")
+        return pack_session(store, session_id, deletes)
+
+
+@pytest.fixture
+def packer(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Packer:
+    packer = Packer(clock)
+    monkeypatch.setattr(wake, "pack_session", packer.pack)
+    return packer
+
+
+def idle_sessions(store: SessionStore, count: int, due: int = 1) -> list[str]:
+    ids = [new_session(store) for _ in range(count)]
+    for session_id in ids:
+        answer(store, session_id)
+        store.client.zadd(SessionKeys.of(session_id).partition.wake, {session_id: due})
+    return ids
+
+
+def in_index(store: SessionStore, session_id: str) -> bool:
+    return store.client.zscore(SessionKeys.of(session_id).partition.wake, session_id) is not None
+
+
+def test_an_idle_session_that_is_due_is_packed(watch: Watch, packer: Packer) -> None:
+    (idle,) = idle_sessions(watch.store, 1)
+    (later,) = idle_sessions(watch.store, 1, due=2**48)
+    watch.look_after(watch.interval)
+    assert packer.asked == [idle]
+    assert not in_index(watch.store, idle)
+    assert watch.store.client.exists(SessionKeys.of(idle).chunks)
+    assert in_index(watch.store, later)
+
+
+def test_a_session_that_cannot_be_packed_is_left_alone_until_its_next_turn(
+    watch: Watch, packer: Packer
+) -> None:
+    broken, sound = idle_sessions(watch.store, 2)
+    packer.fails_for = broken
+    watch.look_after(watch.interval)
+    assert sorted(packer.asked) == sorted([broken, sound])
+    assert not in_index(watch.store, broken)
+    watch.store.apply(broken, message("go on"))
+    answer(watch.store, broken)
+    assert in_index(watch.store, broken)
+
+
+def test_packing_does_not_keep_the_loop_from_its_work(watch: Watch, packer: Packer) -> None:
+    """What one look does not get to stays due."""
+    ids = idle_sessions(watch.store, 3)
+    packer.seconds = 1.0
+    watch.look_after(watch.interval)
+    assert len(packer.asked) == 1
+    assert sum(in_index(watch.store, session_id) for session_id in ids) == 2

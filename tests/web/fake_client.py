@@ -59,6 +59,7 @@ class FakeSession:
     usage: Usage = field(default_factory=Usage)
     plan: Plan | None = None
     planning: bool = False
+    oldest_seq: int = 0
 
     @property
     def asking(self) -> list[CallRecord]:
@@ -358,8 +359,11 @@ class FakeClient(SessionClient):
             created_at=NOON,
             updated_at=NOON,
             turn=turn,
-            messages=tuple(session.messages[-200:]),
-            has_older=len(session.messages) > 200,
+            messages=tuple(
+                session.messages[max(-200, session.oldest_seq - len(session.messages)) :]
+            ),
+            has_older=len(session.messages) - session.oldest_seq > 200,
+            oldest_seq=session.oldest_seq,
             calls=tuple(session.calls.values()),
             unknown_calls=(),
             queue=tuple(session.queue),
@@ -374,10 +378,12 @@ class FakeClient(SessionClient):
     ) -> MessagePage:
         session = self._session(session_id)
         end = len(session.messages) if before is None else before
-        start = max(0, end - limit)
-        chosen = tuple(session.messages[start:end])
+        start = max(session.oldest_seq, end - limit)
         return MessagePage(
-            messages=chosen, calls=tuple(session.calls.values()), has_older=start > 0
+            messages=tuple(session.messages[start:end]),
+            calls=tuple(session.calls.values()),
+            has_older=start > session.oldest_seq,
+            oldest_seq=session.oldest_seq,
         )
 
     def call(self, session_id: str, call_id: str) -> CallRecord:

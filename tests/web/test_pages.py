@@ -252,6 +252,19 @@ def test_older_messages_are_a_link_away(browser: FlaskClient, fake: FakeClient, 
     assert "Back to the latest" in older
 
 
+def test_a_page_says_that_older_messages_were_deleted(
+    browser: FlaskClient, fake: FakeClient, sid: str
+) -> None:
+    for number in range(205):
+        fake.say(sid, f"message number {number}.")
+    fake.sessions[sid].oldest_seq = 3
+    deleted = "The messages before these were summarised and deleted."
+    assert deleted not in browser.get(f"/sessions/{sid}").text
+    older = browser.get(f"/sessions/{sid}?before=5").text
+    assert deleted in older
+    assert "Show older messages" not in older
+
+
 def test_se_02_a_page_with_hostile_markdown_has_nothing_that_loads(
     browser: FlaskClient, fake: FakeClient, sid: str
 ) -> None:
