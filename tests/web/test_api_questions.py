@@ -1,4 +1,4 @@
-"""Questions and plans over the API, on a real store; the turns are moved along as workers do."""
+"""What people say of calls and plans over the API, on a real store; turns are moved along as workers do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.inputs import PlannedCall
 from celeriac.sessions.settings import Settings
+from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.web import create_app
 from celeriac.web.keys import WebKey
-from tests.store.driving import answer as agent_answers, message, new_session, planned, respond
+from tests.store.driving import (
+    WRITE,
+    answer as agent_answers,
+    claim,
+    message,
+    new_session,
+    planned,
+    respond,
+    tool_ended,
+)
 from tests.web.conftest import KEY, content, operators
 
 
@@ -174,3 +184,29 @@ def test_a_timer_says_when_it_ends(served: FlaskClient, session_store: SessionSt
     (call,) = snapshot["calls"]
     (step,) = snapshot["turn"]["steps"]
     assert call["waits_until"] == step["due"] == step["since"] + 3_600_000
+
+
+def test_dh_10_each_decision_touches_its_own_call_and_the_turn_waits_for_all(
+    served: FlaskClient, session_store: SessionStore
+) -> None:
+    session_id = new_session(session_store)
+    calls = [planned("cancel_order", effect=WRITE, approval=True) for _ in range(3)]
+    respond(session_store, session_id, *calls)
+    first, second, third = (call.request.id for call in calls)
+
+    def decide(call_id: str, decision: str) -> int:
+        path = f"/api/sessions/{session_id}/calls/{call_id}/decision"
+        body = {"decision": decision, "digest": f"digest of {call_id}"}
+        return served.post(path, json=body, headers=holder(session_id)).status_code
+
+    assert decide(first, "reject") == 200
+    assert [decide(second, "approve") for _ in range(2)] == [200, 200]
+    tool_ended(session_store, claim(session_store, session_id))
+    assert statuses(served, session_id) == {
+        first: "rejected",
+        second: "succeeded",
+        third: "awaiting_approval",
+    }
+    # Nothing can be claimed: no second run of a call, and no model call before all are settled.
+    (step,) = session_store.load(session_id).state.steps
+    assert (step.name, step.call_id) == (StepName.AWAIT_TOOL_APPROVAL, third)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 import httpx
 import pytest
@@ -95,6 +95,10 @@ class Conversation:
     def send(self, text: str) -> None:
         self.web.post(f"{self.path}/messages", json={"text": text}).raise_for_status()
 
+    def last_text(self) -> str:
+        messages = cast("list[dict[str, str]]", self.snapshot()["messages"])
+        return messages[-1]["text"]
+
     def wait_for(self, kind: str, **data: JsonValue) -> dict[str, JsonValue]:
         """Read on to an event, in a new connection that resumes where the last one ended."""
         with self.web.stream("GET", f"{self.path}/events?resume_token={self.token}") as stream:
@@ -132,6 +136,34 @@ def test_a_message_a_read_and_an_approved_write(dev: Dev) -> None:
         other = web.post(path, json={"decision": "reject"})
         assert (other.status_code, other.json()["code"]) == (409, "already_decided")
         assert "session user" in other.json()["detail"]
+
+
+def test_a_question_a_wait_and_a_plan_of_the_demo(dev: Dev) -> None:
+    with httpx.Client(base_url=dev.base, timeout=30) as web:
+        talk = Conversation(web)
+        for said, given in (("/ask Which order?", "1002"), ("/choose red|green", "green")):
+            talk.send(said)
+            asked = talk.wait_for("call.updated", status="awaiting_answer")
+            path = f"{talk.path}/calls/{asked['call_id']}/answer"
+            web.post(path, json={"answer": given}).raise_for_status()
+            assert talk.wait_for("turn.ended")["state"] == "answered"
+            assert talk.last_text() == f"ask_user returned: {given}"
+
+        talk.send("/wait 1")
+        talk.wait_for("call.updated", status="awaiting_timer")
+        assert talk.wait_for("turn.ended")["state"] == "answered"
+        assert "waited_seconds" in talk.last_text()
+
+        body = {"text": "/plan buy seeds; sow them", "plan_mode": True}
+        web.post(f"{talk.path}/messages", json=body).raise_for_status()
+        assert talk.wait_for("plan.changed") == {"revision": 1, "status": "draft"}
+        talk.wait_for("turn.ended")
+        execute = f"{talk.path}/plan/execute"
+        stale = web.post(execute, json={"revision": 2})
+        assert (stale.status_code, stale.json()["code"]) == (409, "stale_plan")
+        assert web.post(execute, json={"revision": 1}).status_code == 202
+        assert talk.wait_for("plan.changed", revision=2)["status"] == "completed"
+        assert talk.wait_for("turn.ended")["state"] == "answered"
 
 
 def test_the_printed_link_logs_a_browser_in_once(dev: Dev) -> None:
