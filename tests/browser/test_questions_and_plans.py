@@ -160,7 +160,9 @@ def test_on_a_phone_answers_and_plans_fit_and_are_in_reach(
     asked = fake.question(sid, "Which? " + "w" * 300, "x" * 200, "a choice of many words " * 8)
     fake.wait(sid, int((time.time() + 9 * 86_400) * 1000), "r" * 300)
     fake.write_plan(sid, PlanStatus.DRAFT, Todo(title="t" * 200), Todo(title="sow " * 40))
+    fake.send_message(sid, "and then this", plan_mode=True)
     page = open_page(f"/sessions/{sid}", **PHONE)
+    assert page.locator(".queue__text").evaluate("e => e.getBoundingClientRect().width") > 250
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     buttons = page.locator("main button:visible, main summary:visible")
     heights = buttons.evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
