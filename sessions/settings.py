@@ -59,6 +59,11 @@ class Settings(BaseSettings):
     """Longest wait that we choose; a provider may ask for longer, up to `provider_wait_max_seconds`."""
     provider_wait_max_seconds: float = Field(900.0, ge=0.0)
     """Longest ``Retry-After`` that is honoured; a longer one fails at once with a clear message."""
+    shutdown_seconds: float = Field(60, ge=0, le=86_400)
+    """How long a worker that was asked to stop may go on with what it runs; then it gives that up."""
+    watchdog_seconds: float = Field(20, ge=1, le=3600)
+    """How long a worker with room may take nothing while work is queued, before it connects anew; and after
+    that, before it ends with an error so that it is started again."""
     worker_concurrency: int = Field(16, ge=1, le=1000)
     """Steps that one worker runs at a time."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

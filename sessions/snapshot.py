@@ -210,3 +210,5 @@ class WorkerInfo(_View):
     version: str
     running: int
     """Steps it is running."""
+    stuck: bool = False
+    """It takes nothing although work is queued that it has room for."""

@@ -58,6 +58,8 @@ def run_dev(workers: int) -> int:
         EmbeddedStoreError: The store cannot be started.
     """
     os.environ.setdefault("CELERIAC_AGENTS", DEMO_AGENTS)
+    # The supervisor kills what has not ended some seconds later.
+    os.environ.setdefault("CELERIAC_SHUTDOWN_SECONDS", "10")
     load_settings.cache_clear()
     settings = load_settings()
     _refuse_busy_port(settings)

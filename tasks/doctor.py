@@ -16,7 +16,7 @@ from celeriac.sessions.settings import Settings
 from celeriac.sessions.store.connection import store_errors
 from celeriac.tasks.dispatch import open_store
 
-__all__ = ["Finding", "examine_store", "run_doctor"]
+__all__ = ["Finding", "examine_eviction", "examine_store", "run_doctor"]
 
 Level = Literal["ok", "warning", "wrong"]
 
@@ -53,9 +53,7 @@ def examine_store(client: redis.Redis) -> Iterator[Finding]:
         except redis.ResponseError:
             config = {}
     yield _version(info)
-    yield _eviction(
-        str(info.get("maxmemory_policy", "")), int(cast("int", info.get("maxmemory", 0)))
-    )
+    yield _eviction(info)
     yield _append_only(info, config)
     skew = abs(time.time() - client.time()[0])
     level: Level = "warning" if skew > 5 else "ok"
@@ -71,7 +69,27 @@ def _version(info: Mapping[str, object]) -> Finding:
     return Finding("ok", "version", f"{name} {version}")
 
 
-def _eviction(policy: str, limit: int) -> Finding:
+def examine_eviction(client: redis.Redis) -> Finding:
+    """Look whether the store may drop sessions when its memory is full.
+
+    Args:
+        client: The store.
+
+    Returns:
+        What was found.
+
+    Raises:
+        StoreUnavailable: The store did not answer.
+    """
+    with store_errors():
+        return _eviction(cast("Mapping[str, object]", client.info("memory")))
+
+
+def _eviction(info: Mapping[str, object]) -> Finding:
+    policy, limit = (
+        str(info.get("maxmemory_policy", "")),
+        int(cast("int", info.get("maxmemory", 0))),
+    )
     if policy == "noeviction":
         return Finding("ok", "eviction", "noeviction: nothing is dropped when memory is full")
     if limit == 0:
@@ -88,7 +106,10 @@ def _append_only(info: Mapping[str, object], config: Mapping[str, str]) -> Findi
     policy = config.get("appendfsync", "unknown")
     if policy == "always":
         return Finding("ok", "durability", "appendonly with appendfsync always")
-    text = f"appendfsync is {policy}: a power cut may lose the last seconds"
+    text = (
+        f"appendfsync is {policy}: a power cut may lose the last two seconds, decisions and the marks of writes "
+        "that may run only once included; set it to always unless that may be"
+    )
     return Finding("warning", "durability", text)
 
 
@@ -129,6 +150,10 @@ def _workers(client: SessionClient) -> Finding:
     workers = client.workers()
     if not workers:
         text = "none was seen in the last 15 s; start one with `celeriac worker`"
+        return Finding("wrong", "workers", text)
+    stuck = ", ".join(one.name for one in workers if one.stuck)
+    if stuck:
+        text = f"{stuck} takes nothing although work is queued; see its log, or start it again"
         return Finding("wrong", "workers", text)
     names = ", ".join(f"{one.name} ({one.running}/{one.concurrency} busy)" for one in workers)
     return Finding("ok", "workers", names)

@@ -23,6 +23,7 @@ __all__ = ["Life", "certainly_ended", "record_of_this_process"]
 _log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 0.2
+_START_SECONDS = 1.0
 
 
 class Life:
@@ -40,6 +41,7 @@ class Life:
         self._record = record
         self._ended = threading.Event()
         self._register = threading.Lock()
+        self._seen = threading.Event()
         self._held_since: float | None = None
         self._losses = 0
         self._thread = threading.Thread(target=self._run, name="celeriac-life", daemon=True)
@@ -55,8 +57,10 @@ class Life:
         return self._losses == 0
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Begin; return once others can see that this process lives, or soon if the store is away."""
         self._thread.start()
+        # Who claimed a step and died before that would be waited for until the end of the lease.
+        self._seen.wait(_START_SECONDS)
 
     def end(self) -> None:
         """Say that this process ends in good order and holds no claim. Best effort: never raises."""
@@ -86,6 +90,7 @@ class Life:
                     return
                 self._lives.register(self._owner, self._record)
             self._held_since = time.monotonic()
+            self._seen.set()
             while not self._ended.is_set():
                 # Also keeps network devices from forgetting a silent connection.
                 subscription.hold(self._record.lease_ms / 3000)

@@ -49,6 +49,8 @@ class Runtime:
         record = record_of_this_process(worker, settings.lease_seconds)
         self.life = Life(self.lives, self.owner, record)
         self.life.start()
+        self.stopping = threading.Event()
+        """Set once this worker was asked to stop; known to its main process only."""
         self._toolsets: dict[str, Toolset] = {}
 
     def toolset(self, agent: AgentDefinition) -> Toolset:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from celeriac.sessions.errors import NotFound, StoreUnavailable
-from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, ToolEnded
+from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, StepReturned, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
 from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
@@ -47,7 +47,10 @@ def run_step(
         return
     started = time.perf_counter()
     with here.leases.hold(claim):
-        outcome = _run(here, claim, work)
+        if here.stopping.is_set():
+            outcome: Input = StepReturned(claim.step.id, claim.token)
+        else:
+            outcome = _run(here, claim, work)
         commit_until_answered(here, claim, outcome)
     if _log.isEnabledFor(logging.INFO):
         what = f"{name.value} {claim.request.tool}" if claim.request else name.value
@@ -65,6 +68,8 @@ def _in_words(outcome: Input) -> str:
             return "succeeded" if succeeded else "failed"
         case StepFailed(error=error):
             return f"broke: {error}"
+        case StepReturned():
+            return "given back, for this worker stops"
         case _:
             return type(outcome).__name__
 

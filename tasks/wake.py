@@ -15,9 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
-from celery import Celery, bootsteps
-from celery.exceptions import WorkerLostError
-from celery.signals import task_failure, worker_process_shutdown, worker_shutdown
+from celery.worker import state as celery_state
 
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.definition import AgentDefinition
@@ -32,10 +30,10 @@ from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
-from celeriac.tasks.runtime import Runtime, runtime
+from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.urls import broker_is_store
 
-__all__ = ["WakeLoop", "WakeLoopStep", "install"]
+__all__ = ["WakeLoop"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +62,8 @@ class WakeLoop:
         self._interval = here.settings.wake_interval_seconds
         self._lease = here.settings.lease_seconds
         self._outage_after = self._interval * _LONGEST_WAIT + self._lease / 2
+        self.stuck = False
+        """Whether this worker takes nothing although work is queued; it is told to everybody."""
         self._stopped = False
         self._call = threading.Event()
         self._undertaker = Undertaker(
@@ -177,7 +177,12 @@ class WakeLoop:
         policy = agent.compaction if agent else None
         return policy is not None and policy.delete_summarised
 
-    def _backlogged(self) -> frozenset[str | None]:
+    def queued(self) -> frozenset[str]:
+        """Return those of this worker's queues in which messages wait, where that can be seen.
+
+        Raises:
+            StoreUnavailable: The store did not answer.
+        """
         if not broker_is_store(self._here.settings):
             return frozenset()
         with store_errors():
@@ -185,10 +190,15 @@ class WakeLoop:
             for queue in self._queues:
                 pipe.llen(queue)
             lengths = pipe.execute()
-        waiting = {queue for queue, length in zip(self._queues, lengths, strict=True) if length}
+        return frozenset(
+            queue for queue, length in zip(self._queues, lengths, strict=True) if length
+        )
+
+    def _backlogged(self) -> frozenset[str | None]:
+        waiting = self.queued()
         # A step without a queue of its own is in one of the two default ones.
         default = {None} if waiting & {MODEL_QUEUE, TOOL_QUEUE} else set()
-        return frozenset(waiting | default)
+        return waiting | default
 
     def _announce(self) -> None:
         now = time.monotonic()
@@ -206,7 +216,8 @@ class WakeLoop:
             queues=self._queues,
             concurrency=self._concurrency,
             version=version("celeriac"),
-            running=self._here.leases.held,
+            running=len(celery_state.active_requests),
+            stuck=self.stuck,
         )
         agents = [_agent_info(self._here, agent, at) for agent in self._here.agents.values()]
         self._lists.announce(worker, agents)
@@ -241,54 +252,3 @@ def _tool_infos(toolset: Toolset) -> tuple[ToolInfo, ...]:
         )
         for tool in toolset.definitions
     )
-
-
-class WakeLoopStep(bootsteps.StartStopStep):
-    """Runs the wake loop in the main process of a Celery worker."""
-
-    label = "Celeriac wake loop"
-    requires = ("celery.worker.components:Pool",)
-
-    def __init__(self, worker: object, **options: object) -> None:
-        super().__init__(worker, **options)
-        self._loop: WakeLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self, worker: object) -> None:
-        """Start the loop's thread."""
-        app: Celery = worker.app  # type: ignore[attr-defined]
-        self._loop = WakeLoop(
-            runtime(),
-            queues=list(app.amqp.queues.consume_from),
-            worker=worker.hostname,  # type: ignore[attr-defined]
-            concurrency=worker.concurrency,  # type: ignore[attr-defined]
-        )
-        self._thread = threading.Thread(target=self._loop.run, name="celeriac-wake", daemon=True)
-        self._thread.start()
-        task_failure.connect(self._task_failed)
-
-    def _task_failed(self, exception: object = None, **_: object) -> None:
-        if self._loop is not None and isinstance(exception, WorkerLostError):
-            self._loop.look_now()
-
-    def stop(self, parent: object) -> None:  # noqa: ARG002 - Celery's signature
-        """Stop the loop; the worker finishes what it runs."""
-        if self._loop is not None:
-            self._loop.stop()
-
-    def terminate(self, parent: object) -> None:
-        """Stop the loop."""
-        self.stop(parent)
-
-
-def install(app: Celery) -> None:
-    """Let every worker of this app run the wake loop, and its processes say when they end."""
-    app.steps["worker"].add(WakeLoopStep)
-    worker_shutdown.connect(_process_ends, weak=False)
-    worker_process_shutdown.connect(_process_ends, weak=False)
-
-
-def _process_ends(**_: object) -> None:
-    here = runtime()
-    if here.leases.held == 0:
-        here.life.end()

@@ -16,13 +16,14 @@ from kombu.utils.url import maybe_sanitize_url
 
 from celeriac.connectors.models import ModelClients
 from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.errors import CeleriacError, ConfigurationError
+from celeriac.sessions.errors import CeleriacError, ConfigurationError, StoreUnavailable
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.sessions.store.connection import connect
-from celeriac.tasks import wake
+from celeriac.tasks import bootstep
 from celeriac.tasks.celery import queue_named
 from celeriac.tasks.dispatch import CeleryDispatcher
-from celeriac.tasks.runtime import load_worker_agents, name_worker, runtime
+from celeriac.tasks.doctor import examine_eviction
+from celeriac.tasks.runtime import Runtime, load_worker_agents, name_worker, runtime
 from celeriac.tasks.urls import broker_url_for, store_url
 
 __all__ = ["install"]
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 def install(app: Celery) -> None:
     """Prepare the workers of this app: store, agents, models, wake loop."""
-    wake.install(app)
+    bootstep.install(app)
     celeryd_init.connect(_prepare, weak=False)
     after_setup_logger.connect(_set_log_level, weak=False)
     worker_ready.connect(_ready, weak=False)
@@ -109,11 +110,20 @@ def _consume(app: Celery, queues: set[str | None]) -> None:
     app.conf.task_queues = [*app.conf.task_queues, *extra]
 
 
+def _refuse_eviction(here: Runtime) -> None:
+    found = examine_eviction(here.store.client)
+    if found.level == "wrong":
+        raise ConfigurationError(f"The store's {found.text}")
+
+
 def _ready(sender: object, **_: object) -> None:
     app: Celery = sender.app  # type: ignore[attr-defined]
     here = runtime()
     try:
         CeleryDispatcher(app, here.settings).self_test()
+        _refuse_eviction(here)
+    except StoreUnavailable as error:
+        _log.warning("The store could not be examined now: %s", error)
     except CeleriacError as error:
         # Celery logs what its signal handlers raise and goes on; this worker must not.
         sys.stderr.write(f"celeriac: the worker cannot start: {error}\n")

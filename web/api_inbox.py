@@ -78,10 +78,10 @@ def healthz() -> Response:
 
 @api_inbox.get("/readyz")
 def readyz() -> Response:
-    """The store answers and a worker was seen lately."""
+    """The store answers, and a worker was seen lately that takes work."""
     try:
         parts().client.ping()
-        workers = len(parts().client.workers())
+        seen = parts().client.workers()
     except StoreUnavailable as error:
         return _ready(
             reason="the session store does not answer",
@@ -89,8 +89,11 @@ def readyz() -> Response:
             workers=None,
             wait=error.retry_after_seconds,
         )
+    workers = sum(not worker.stuck for worker in seen)
     if not workers:
         reason = "no worker was seen in the last 15 seconds; sessions are kept and wait for one"
+        if seen:
+            reason = "no worker takes the work that is queued; see their logs"
         return _ready(reason=reason, store="ok", workers=0)
     return _ready(reason=None, store="ok", workers=workers)
 
