@@ -10,7 +10,7 @@ from celery import Celery
 from kombu import Exchange, Queue
 
 from celeriac.sessions.settings import Settings, load_settings
-from celeriac.tasks import transport
+from celeriac.tasks import pool, transport
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.urls import broker_url_for
 
@@ -31,6 +31,7 @@ def make_app(settings: Settings) -> Celery:
     Returns:
         The app. With the embedded store its broker URL is set when a worker starts.
     """
+    pool.install()
     transport.install()
     celery = Celery("celeriac", set_as_current=False)
     celery.conf.update(

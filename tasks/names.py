@@ -10,6 +10,7 @@ __all__ = [
     "COMPACT_CONTEXT",
     "MODEL_QUEUE",
     "RUN_MODEL",
+    "TASKS",
     "TOOL_QUEUE",
     "queue_of",
     "task_of",
@@ -31,6 +32,9 @@ _TASKS = {
 }
 
 _MODEL_STEPS = frozenset({StepName.RUN_MODEL, StepName.COMPACT_CONTEXT})
+
+TASKS = frozenset(_TASKS.values())
+"""Every task that runs a step."""
 
 
 def task_of(step: Step) -> str:
