@@ -203,7 +203,7 @@ def test_arguments_that_are_no_json_object_stay_as_the_model_wrote_them(argument
 
 
 @pytest.mark.parametrize("arguments", ["{", '{"a', '{"a":1', '{"a":"}', '{"a":[{}', '{"a":"\\'])
-def test_cut_arguments_break_the_response_with_its_complete_calls(arguments: str) -> None:
+def test_mh_10_cut_arguments_break_the_response_with_its_complete_calls(arguments: str) -> None:
     with pytest.raises(BrokenCalls, match="cut"):
         assemble(
             [piece('{"a":1}', index=0, id="x", name="look_up")],

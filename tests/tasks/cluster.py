@@ -364,6 +364,13 @@ class Cluster:
         )
         return next(c for c in snapshot.calls if c.status is CallStatus.AWAITING_APPROVAL)
 
+    def waits(self, session_id: str, status: CallStatus) -> CallRecord:
+        """Wait until a session waits for something of this kind, and for nothing else; return that call."""
+        snapshot = self._when(
+            session_id, f"only {status}", lambda s: s.status is SessionStatus.WAITING, PATIENCE
+        )
+        return next(c for c in snapshot.calls if c.status is status)
+
     def running_call(self, session_id: str, tool: str) -> CallRecord:
         """Wait until a call of that tool runs."""
         found: list[CallRecord] = []

@@ -16,10 +16,12 @@ from pathlib import Path
 from celeriac.connectors.demo_model import DemoModel
 from celeriac.connectors.history import problems_of
 from celeriac.connectors.order_support.agent import cancel_order, look_up_order, set_note
+from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import ToolFailed
 from celeriac.sessions.messages import Role
-from celeriac.sessions.model import ModelReply, ModelRequest, ReasoningDelta, TextDelta
+from celeriac.sessions.model import ModelError, ModelReply, ModelRequest, ReasoningDelta, TextDelta
 from celeriac.sessions.tools import ToolContext, tool
 
 ROOT = Path(os.environ["FAULT_DIR"])
@@ -65,6 +67,12 @@ class WatchedModel:
             return
         if last.role is Role.USER and last.text.startswith("/exit"):
             raise SystemExit(3)
+        if last.role is Role.USER and last.text.startswith("/cut"):
+            yield TextDelta("half an ans")
+            raise ModelError("the stream ended within a call", retryable=True)
+        if last.text.startswith("Execute the plan") and "stall" in last.text:
+            yield ModelReply(text="I stop here.", finish_reason="stop")
+            return
         async for piece in self._demo.stream(request):
             yield piece
 
@@ -123,6 +131,25 @@ def charge_approved(context: ToolContext, gate: str = "", pause: float = 0) -> s
     return "charged"
 
 
+@tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE, timeout_seconds=0.2)
+def charge_slowly(context: ToolContext, gate: str = "", end: str = "") -> str:
+    """Charge a card, and take longer than is allowed."""
+    leave_mark("before", context.call_id, context.attempt)
+    _hold(gate)
+    leave_mark("charge", context.call_id, context.attempt)
+    if end == "refused":
+        raise ToolFailed("the card was refused")
+    _end(end)
+    return "charged"
+
+
+@tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=True, approval_timeout_seconds=0.2)
+def charge_soon(context: ToolContext) -> str:
+    """Charge a card if somebody approves it at once."""
+    leave_mark("charge", context.call_id, context.attempt)
+    return "charged"
+
+
 def _end(how: str) -> None:
     """Break in one of the ways in which tools break."""
     if how == "exit":
@@ -151,8 +178,12 @@ faults = AgentDefinition(
         put,
         charge,
         charge_approved,
+        charge_slowly,
+        charge_soon,
         look_up_order,
         set_note,
         cancel_order,
     ],
+    built_in_tools=frozenset(BuiltInTool),
+    plan_mode_enabled=True,
 )

@@ -51,7 +51,7 @@ def test_calls_of_one_response_run_side_by_side(pool: Cluster) -> None:
     assert_history_holds(snapshot)
 
 
-def test_an_approved_call_runs_once(pool: Cluster) -> None:
+def test_dh_10_an_approved_call_runs_once(pool: Cluster) -> None:
     session_id = pool.say("/tool charge_approved {}")
     call = pool.waiting(session_id)
     assert pool.marks("charge", call.id) == []
@@ -168,7 +168,7 @@ def test_dh_06_stop_belongs_to_one_turn(pool: Cluster) -> None:
     assert results(pool.idle(session_id)) == ["charged"]
 
 
-def test_steer_lets_what_runs_finish_and_goes_on_with_the_new_message(pool: Cluster) -> None:
+def test_mh_02_steer_lets_what_runs_finish_and_goes_on_with_the_new_message(pool: Cluster) -> None:
     gate = f"steer-{len(pool.marks('look'))}"
     session_id = pool.say(f'/tools look {{"gate": "{gate}"}} charge_approved {{}}')
     pool.running_call(session_id, "look")
@@ -187,7 +187,7 @@ def test_steer_lets_what_runs_finish_and_goes_on_with_the_new_message(pool: Clus
     assert_history_holds(snapshot)
 
 
-def test_a_message_that_says_an_approval_ended_by_stop_is_no_rejection(pool: Cluster) -> None:
+def test_dh_08_an_approval_that_stop_ended_is_no_rejection(pool: Cluster) -> None:
     session_id = pool.say("/tool charge_approved {}")
     call = pool.waiting(session_id)
     pool.client.cancel_turn(session_id, by="ana")

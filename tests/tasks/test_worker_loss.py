@@ -52,7 +52,9 @@ def test_a_read_whose_worker_is_killed_runs_again_with_the_same_call_id(pair: Cl
 
 
 @pytest.mark.parametrize("when", ["before its effect", "after its effect"])
-def test_a_single_attempt_write_whose_worker_is_killed_is_unknown(pair: Cluster, when: str) -> None:
+def test_dh_08_a_single_attempt_write_whose_worker_is_killed_is_unknown(
+    pair: Cluster, when: str
+) -> None:
     order = "1002" if when.startswith("before") else "1003"
     delay = "delay_seconds" if when.startswith("before") else "delay_after_seconds"
     session_id = pair.say(f'/tool cancel_order {{"order_id": "{order}", "{delay}": 600}}')
@@ -106,8 +108,18 @@ def test_cr_05_tools_that_end_their_prefork_child(cluster: Cluster) -> None:
     cluster.kill_workers()
 
 
-def test_a_tool_that_ends_a_worker_with_threads_is_not_tried_for_ever(pair: Cluster) -> None:
-    session_id = pair.say('/tool look {"end": "exit"}')
+@pytest.mark.parametrize(
+    ("tool", "mark", "status", "attempts"),
+    [
+        ("look", "look", CallStatus.FAILED, 3),
+        ("put", "put", CallStatus.OUTCOME_UNKNOWN, 3),
+        ("charge", "charge", CallStatus.OUTCOME_UNKNOWN, 1),
+    ],
+)
+def test_a_tool_that_ends_a_worker_with_threads_is_tried_as_its_effect_allows(
+    pair: Cluster, tool: str, mark: str, status: CallStatus, attempts: int
+) -> None:
+    session_id = pair.say(f'/tool {tool} {{"end": "exit"}}')
 
     def ended() -> bool:
         # As a supervisor would: what died is started again.
@@ -116,8 +128,8 @@ def test_a_tool_that_ends_a_worker_with_threads_is_not_tried_for_ever(pair: Clus
 
     wait_until(ended, "the turn has ended", timeout_seconds=3 * PATIENCE)
     (call,) = pair.snapshot(session_id).calls
-    assert (call.status, call.attempts) == (CallStatus.FAILED, 3)
-    assert len(pair.marks("look", call.id)) == 3
+    assert (call.status, call.attempts) == (status, attempts)
+    assert len(pair.marks(mark, call.id)) == attempts
 
 
 def frozen(cluster: Cluster, session_id: str) -> Running:

@@ -279,10 +279,10 @@ def test_a_call_given_back_under_control_is_cancelled(verb: ControlVerb) -> None
     assert_turn_ended(world, verb)
 
 
-# --- order (MH-02)
+# --- order
 
 
-def test_nothing_is_ever_placed_between_calls_and_their_results() -> None:
+def test_mh_02_nothing_is_ever_placed_between_calls_and_their_results() -> None:
     world = World()
     world.calling(planned("call_a"), planned("call_b"))
     slow = world.start_call("call_b")
@@ -302,7 +302,7 @@ def test_nothing_is_ever_placed_between_calls_and_their_results() -> None:
     assert world.turn.id == "t3"
 
 
-def test_a_notice_of_ours_comes_after_the_results_too() -> None:
+def test_mh_02_a_notice_of_ours_comes_after_the_results_too() -> None:
     world = World()
     world.calling(planned("call_a", ONCE))
     world.breaks(world.start_call())

@@ -1,4 +1,4 @@
-"""Any Python value becomes strict JSON, and no text is damaged on the way (MH-08)."""
+"""Any Python value becomes strict JSON, and no text is damaged on the way."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def strict(value: object) -> object:
         ("tab\tnewline\n", "tab\tnewline\n"),
     ],
 )
-def test_nul_and_lone_surrogates_are_replaced_and_visible_escapes_are_not(
+def test_mh_08_nul_and_lone_surrogates_are_replaced_and_visible_escapes_are_not(
     text: str, cleaned: str
 ) -> None:
     assert clean_text(text) == cleaned
     assert strict({text: [text]}) == {cleaned: [cleaned]}
 
 
-def test_an_emoji_written_as_two_escapes_becomes_one_character() -> None:
+def test_mh_08_an_emoji_written_as_two_escapes_becomes_one_character() -> None:
     assert clean_text(json.loads(r'"\ud83d\ude00"')) == "😀"
 
 

@@ -210,11 +210,11 @@ def test_a_validator_that_breaks_refuses_the_call_and_not_the_whole_response() -
     assert "KeyError" in made.refused
 
 
-# --- ids (MH-06)
+# --- ids
 
 
 @pytest.mark.parametrize("provider_ids", [["call_0", "call_0"], [None, None], ["", "x" * 500]])
-def test_every_call_has_our_own_unique_id_whatever_the_provider_sent(
+def test_mh_06_every_call_has_our_own_unique_id_whatever_the_provider_sent(
     provider_ids: Sequence[str | None],
 ) -> None:
     planned = [plan("look_up", provider_id=one) for one in provider_ids]
