@@ -68,7 +68,7 @@ class WatchedModel:
         if last.role is Role.USER and last.text.startswith("/exit"):
             raise SystemExit(3)
         if last.role is Role.USER and last.text.startswith("/cut"):
-            yield TextDelta("half an ans")
+            yield TextDelta("half a sentence, and")
             raise ModelError("the stream ended within a call", retryable=True)
         if last.text.startswith("Execute the plan") and "stall" in last.text:
             yield ModelReply(text="I stop here.", finish_reason="stop")
