@@ -25,6 +25,9 @@ __all__ = ["CeleryDispatcher", "open_client", "open_store"]
 
 _log = logging.getLogger(__name__)
 
+_SELF_TEST_QUEUE = "celeriac.self-test"
+_SELF_TESTS_AT_ONCE = 1_000
+
 
 class CeleryDispatcher:
     """Sends steps to Celery: within the commit where the broker is the store, else after it.
@@ -81,22 +84,38 @@ class CeleryDispatcher:
         """
         if not self._in_commit:
             return
-        queue = f"celeriac.self-test.{secrets.token_hex(8)}"
-        with self._app.connection_for_write() as connection, connection.channel() as channel:
-            self._app.send_task(
-                RUN_MODEL, args=["session", "step", "call"], queue=queue, connection=connection
-            )
-            with cast("Channel", channel).conn_or_acquire() as client:
-                published = client.rpop(queue)
-            # Not only the list: declaring a queue leaves its bindings in keys of their own.
-            cast("Channel", channel).queue_delete(queue)
-        pushed = Envelope(self._app, RUN_MODEL, queue).fill("session", "step", "call")
+        published = self._published()
+        pushed = Envelope(self._app, RUN_MODEL, _SELF_TEST_QUEUE).fill("session", "step", "call")
         if published is None or shape_of(published) != shape_of(pushed):
             raise CeleriacError(
                 "The message that Celeriac pushes differs from what this Celery publishes. Install the "
                 "celery and kombu versions of requirements/core.txt, or set CELERIAC_BROKER_URL to "
                 "another broker."
             )
+
+    def _published(self) -> bytes | None:
+        """Publish a message and take it back.
+
+        All workers use one queue: one of their own would leave its bindings in the broker, for good where the
+        worker is killed in the middle.
+        """
+        task_id = secrets.token_hex(16)
+        with self._app.connection_for_write() as connection, connection.channel() as channel:
+            self._app.send_task(
+                RUN_MODEL,
+                args=["session", "step", "call"],
+                task_id=task_id,
+                queue=_SELF_TEST_QUEUE,
+                connection=connection,
+            )
+            with cast("Channel", channel).conn_or_acquire() as client:
+                found = client.lrange(_SELF_TEST_QUEUE, 0, -1)
+                mine = next((message for message in found if task_id.encode() in message), None)
+                if mine is not None:
+                    client.lrem(_SELF_TEST_QUEUE, 0, mine)
+                # What workers left that were killed in the middle.
+                client.ltrim(_SELF_TEST_QUEUE, 0, _SELF_TESTS_AT_ONCE - 1)
+        return mine
 
 
 def open_store(settings: Settings, app: Celery | None = None) -> SessionStore:

@@ -122,6 +122,11 @@ class Ledger:
         """Whether a call has had its effect by now."""
         return bool(self._rows("SELECT 1 FROM effects WHERE call_id = ? LIMIT 1", call_id))
 
+    def length(self) -> int:
+        """How many entries there are of attempts and model requests: as it grows, work goes on."""
+        rows = self._rows("SELECT (SELECT count(*) FROM entered) + (SELECT count(*) FROM requests)")
+        return int(str(rows[0][0]))
+
     def blows(self, *, after: float = 0) -> list[Blow]:
         """What processes did to themselves, since a moment."""
         rows = self._rows("SELECT * FROM blows WHERE at > ? ORDER BY at", after)

@@ -27,6 +27,8 @@ LEDGER = Ledger(Path(os.environ.get("CHAOS_LEDGER", os.devnull)))
 SEED = os.environ.get("CHAOS_SEED", "0")
 RATE = float(os.environ.get("CHAOS_RATE", "0"))
 """How often a point that is passed kills or freezes, from 0 to 1."""
+LOOKS = 0.1
+"""Looks are many where work has piled up, and a worker that dies at each of the first ones never works it off."""
 LEASE = float(os.environ.get("CELERIAC_LEASE_SECONDS", "8"))
 
 Method = Callable[..., object]
@@ -46,12 +48,12 @@ def draw(*names: object) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]) / 2**48
 
 
-def pass_point(point: str, label: str, attempt: int) -> None:
+def pass_point(point: str, label: str, attempt: int, *, rate: float = RATE) -> None:
     """Pass a named point; perhaps this process does not live to return."""
     lot = draw(label, point, attempt)
-    if lot >= RATE:
+    if lot >= rate:
         return
-    if lot < RATE * 0.6:
+    if lot < rate * 0.6:
         strike("kill", point, label, attempt)
     else:
         # Half of them shorter than the lease.
@@ -99,19 +101,17 @@ def _applying(apply: Method) -> Method:
         if isinstance(event, WokenUp):
             # Which looks there are is up to the moment; the same draw for all would kill every worker.
             _work.label, _work.attempt = session_id, time.monotonic_ns()
-            return _between("look", lambda: apply(store, session_id, event, *args, **options))
-        if isinstance(event, StepReport):
-            return _between("commit", lambda: apply(store, session_id, event, *args, **options))
-        return apply(store, session_id, event, *args, **options)
+            what, rate = "look", RATE * LOOKS
+        elif isinstance(event, StepReport):
+            what, rate = "commit", RATE
+        else:
+            return apply(store, session_id, event, *args, **options)
+        pass_point(f"before {what}", _work.label, _work.attempt, rate=rate)
+        answer = apply(store, session_id, event, *args, **options)
+        pass_point(f"after {what}", _work.label, _work.attempt, rate=rate)
+        return answer
 
     return wrapped
-
-
-def _between(what: str, act: Callable[[], object]) -> object:
-    pass_point(f"before {what}", _work.label, _work.attempt)
-    answer = act()
-    pass_point(f"after {what}", _work.label, _work.attempt)
-    return answer
 
 
 def _label_of(claim: Claim) -> str:
@@ -120,5 +120,5 @@ def _label_of(claim: Claim) -> str:
         return str(arguments.get("label")) if isinstance(arguments, dict) else "?"
     turn = claim.loaded.state.turn
     if turn is None or not turn.message_ids:
-        return "a plan"
+        return f"plan of {turn.id if turn else None}"
     return f"{turn.message_ids[0]}/{claim.step.name.value}-{turn.model_calls}"

@@ -13,7 +13,8 @@ from tests.chaos.ledger import Blow, Seen
 
 __all__ = ["Outcome", "story_lines", "table_lines"]
 
-_MOST_STORIES = 10
+_MOST_STORIES = 5
+_MOST_FAULTS = 50
 
 
 @dataclass
@@ -107,7 +108,7 @@ def _counted(counts: Counter[str]) -> str:
 
 def story_lines(outcome: Outcome) -> Iterator[str]:
     """Every fault, each with all that is known of its session."""
-    for fault in outcome.faults:
+    for fault in outcome.faults[:_MOST_FAULTS]:
         yield f"FAULT {fault.session_id or 'everywhere'} {fault.call_id or ''} {fault.what}"
     faulty = {fault.session_id for fault in outcome.faults}
     stories = [story for story in outcome.stories if story.talk.session_id in faulty]

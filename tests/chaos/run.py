@@ -89,7 +89,7 @@ class _Run:
             self._until(self._agents_known, quiet=True)
             with self._everybody_talks():
                 self._until(lambda: False, quiet=False, seconds=self._plan.minutes * 60)
-                self._until(self._all_done, quiet=True)
+                self._until_done()
             stuck = self._stuck()
             self._check_indexes("while approvals wait")
             self._approve_the_rest()
@@ -106,6 +106,12 @@ class _Run:
         while not holds() and time.monotonic() < deadline:
             self._storm.tick(quiet=quiet)
             self._web.base = self._storm.base
+
+    def _until_done(self) -> None:
+        """Wait for all sessions as long as any goes on, however slow the machine is."""
+        done = -1
+        while not self._all_done() and done != (done := self._ledger.length()):
+            self._until(self._all_done, quiet=True, seconds=PATIENCE)
 
     def _agents_known(self) -> bool:
         return bool(self._cluster.client.agents())

@@ -178,7 +178,7 @@ class Storm:
 
     def _do_something(self) -> None:
         acts: dict[str, tuple[int, Callable[[], bool]]] = {
-            "kill a worker": (4, self._kill_worker),
+            "kill a worker": (6, self._kill_worker),
             "kill a main process alone": (1, self._kill_main),
             "kill a child": (3, lambda: self._to_child(signal.SIGKILL)),
             "kill all workers": (1, self._kill_workers),
@@ -186,14 +186,14 @@ class Storm:
             "kill store and workers": (1, lambda: self._kill_store() and self._kill_workers()),
             "kill the web": (2, lambda: self._to_web(kill=True)),
             "end a worker": (1, self._end_worker),
-            "freeze a worker": (4, self._freeze_worker),
+            "freeze a worker": (6, self._freeze_worker),
             "freeze a child": (2, lambda: self._to_child(signal.SIGSTOP)),
             "freeze the store": (2, lambda: self._freeze(self._cluster.store_pid)),
             "freeze the store past all timeouts": (1, self._freeze_store_long),
             "freeze the web": (1, lambda: self._to_web(kill=False)),
             "flap the store": (1, self._flap_store),
             "delete the broker's keys": (1, self._drop_broker_keys),
-            "rob the broker": (4, self._rob),
+            "rob the broker": (6, self._rob),
         }
         weights = [weight for weight, _ in acts.values()]
         (word,) = self._chance.choices(list(acts), weights)

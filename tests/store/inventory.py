@@ -38,7 +38,7 @@ RULES = (
     Rule("celeriac:lives", "hash"),
     # The broker's own, where it is the same server.
     Rule(r"celeriac\.[a-z.-]+", "list"),
-    Rule(r"_kombu\.binding(_permanent)?\.(?!celeriac\.self-test).+", "set"),
+    Rule(r"_kombu\.binding(_permanent)?\..+", "set"),
     Rule(r"_kombu\.binding_deadlines", "zset"),
 )
 
