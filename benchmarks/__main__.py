@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, stock
+from benchmarks import durable, soak, stock
 from benchmarks.machinery import bench, print_table
 
 
@@ -19,12 +19,22 @@ def main() -> None:
     parser.add_argument(
         "--fsync", choices=("everysec", "always"), help="only this policy; default both"
     )
-    parser.add_argument("--only", choices=("stock", "durable"), help="only this part; default both")
+    parser.add_argument(
+        "--only",
+        choices=("stock", "durable", "soak"),
+        help="only this part; default stock and durable",
+    )
     options = parser.parse_args()
     # Ended from outside, it still stops its store and workers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     scale = 0.2 if options.quick else 1.0
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.platform()}")
+    if options.only == "soak":
+        for pool in ("threads", "prefork"):
+            with bench("everysec") as place:
+                rows = soak.measure(place, pool, scale=scale)
+            print_table(f"A thousand turns through one worker, pool {pool}", rows)
+        return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
         if options.only != "durable":
             with bench(fsync) as place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import cast
@@ -22,7 +22,7 @@ from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionStatus
 from celeriac.tasks.dispatch import open_client
 
-__all__ = ["measure"]
+__all__ = ["measure", "running"]
 
 _SESSIONS = 64
 _READS = 20
@@ -79,10 +79,16 @@ def measure(place: Bench, *, scale: float) -> list[Row]:
 
 
 @contextmanager
-def running(place: Bench) -> Iterator[_Sessions]:
-    """Run two of our workers for the time of the block."""
-    environment = {"CELERIAC_REDIS_URL": place.url, "CELERIAC_AGENTS": "benchmarks.bench_agent"}
-    with workers(place, "celeriac.tasks", 2, "-l", "WARNING", environment=environment):
+def running(
+    place: Bench, *, count: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[_Sessions]:
+    """Run some of our workers for the time of the block."""
+    environment = {
+        "CELERIAC_REDIS_URL": place.url,
+        "CELERIAC_AGENTS": "benchmarks.bench_agent",
+        **(environment or {}),
+    }
+    with workers(place, "celeriac.tasks", count, "-l", "WARNING", environment=environment):
         client = open_client(Settings(redis_url=place.url))
         _wait(lambda: bool(client.agents()))
         yield _Sessions(place, client)

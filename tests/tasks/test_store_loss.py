@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -173,6 +174,34 @@ def test_cr_03_an_outage_with_idle_workers_and_flaps(pair: Cluster) -> None:
         assert results(pair.idle(session_id)) == ["seen at once"]
     assert pair.workers == workers
     assert_each_worker_works(pair)
+
+
+def test_cr_03_an_outage_of_twenty_seconds_while_children_are_recycled(cluster: Cluster) -> None:
+    cluster.restore(0)
+    env = {"CELERIAC_WORKER_POOL": "prefork", "CELERIAC_WORKER_CONCURRENCY": "2"}
+    worker = cluster.start_worker("--max-tasks-per-child", "2", name="recycled", env=env)
+    gate = f"recycled-{len(cluster.marks('look'))}"
+    before = [cluster.say("/tool look {}") for _ in range(4)]
+    for session_id in before:
+        assert results(cluster.idle(session_id)) == ["seen at once"]
+    running = cluster.say(f'/tool look {{"gate": "{gate}"}}')
+    cluster.entered("look", cluster.running_call(running, "look").id)
+    behind = [cluster.say("/tool look {}") for _ in range(4)]
+    stopped_at = time.monotonic()
+    cluster.stop_store()
+    cluster.open_gate(gate)
+    # The length of the outage is what the case is about.
+    wait_until(
+        lambda: time.monotonic() - stopped_at > 20, "20 s are over", timeout_seconds=PATIENCE
+    )
+    cluster.start_store()
+    assert results(cluster.idle(running)) == [f"seen {gate}"]
+    (call,) = cluster.snapshot(running).calls
+    assert call.attempts == 1
+    for session_id in behind:
+        assert results(cluster.idle(session_id)) == ["seen at once"]
+    assert cluster.workers == [worker]
+    worker.kill()
 
 
 def test_a_frozen_store_costs_no_attempt(pair: Cluster) -> None:

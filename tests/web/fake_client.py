@@ -72,6 +72,7 @@ class FakeClient(SessionClient):
         self.touched: list[str] = []
         self.down = False
         self.worker_names = ["worker-1"]
+        self.stuck_workers: set[str] = set()
         self.trimmed_before = 0
         self.tool_names = ["cancel_order"]
         self._changed = threading.Condition()
@@ -463,6 +464,7 @@ class FakeClient(SessionClient):
                 concurrency=1,
                 version="0",
                 running=0,
+                stuck=name in self.stuck_workers,
             )
             for name in self.worker_names
         )

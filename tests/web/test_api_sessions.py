@@ -237,6 +237,10 @@ def test_settings_name_what_a_session_can_choose(web: FlaskClient) -> None:
 
 def test_health_and_readiness(web: FlaskClient, fake: FakeClient) -> None:
     assert content(web.get("/readyz")) == {"status": "ready", "store": "ok", "workers": 1}
+    fake.stuck_workers = {"worker-1"}
+    stuck = web.get("/readyz")
+    assert stuck.status_code == 503
+    assert "no worker takes" in content(stuck)["reason"]
     fake.worker_names = []
     without = web.get("/readyz")
     assert without.status_code == 503
