@@ -24,6 +24,8 @@ from pydantic import BaseModel, JsonValue
 __all__ = ["bounded_value", "clean_text", "dump_json", "to_json_value", "truncate_text"]
 
 _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")
+_CUT_NOTE = re.compile(r"\n\[cut here: ([\d,]+) bytes in full, [\d,]+ shown\]\Z")
+_CUT_NOTE_LENGTH = 80
 _MAX_DEPTH = 64
 _MAX_INTEGER_BITS = 8_192
 # Kept: json.dumps would make a new one at each call.
@@ -138,13 +140,16 @@ def truncate_text(text: str, limit_bytes: int) -> str:
         limit_bytes: Most bytes of UTF-8 to keep, the note not counted.
 
     Returns:
-        The text itself when it fits, else its beginning and a note with the full size.
+        The text itself when it fits, else its beginning and a note with the full size. That of a text which
+        was cut before is the size it had at first.
     """
     encoded = text.encode()
     if len(encoded) <= limit_bytes:
         return text
     kept = encoded[:limit_bytes].decode(errors="ignore")
-    return f"{kept}\n[cut here: {len(encoded):,} bytes in full, {limit_bytes:,} shown]"
+    cut_before = _CUT_NOTE.search(text[-_CUT_NOTE_LENGTH:])
+    full = cut_before[1] if cut_before else f"{len(encoded):,}"
+    return f"{kept}\n[cut here: {full} bytes in full, {limit_bytes:,} shown]"
 
 
 def bounded_value(value: JsonValue, limit_bytes: int) -> JsonValue:

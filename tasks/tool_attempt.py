@@ -23,6 +23,7 @@ from celeriac.sessions.jsonsafe import (
     to_json_value,
     truncate_text,
 )
+from celeriac.sessions.media import without_media
 from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult, needs_approval
 from celeriac.tasks.runtime import Runtime
@@ -152,7 +153,7 @@ class _Attempt:
         if isinstance(value, ToolResult) and value.is_error:
             return self._ended(error=_error_of(value, self._limit))
         result = value.value if isinstance(value, ToolResult) else value
-        return self._ended(result=bounded_value(to_json_value(result), self._limit))
+        return self._ended(result=bounded_value(_readable(result), self._limit))
 
     def run_in_thread(self, arguments: dict[str, JsonValue], limit: float) -> Input:
         """Run a sync tool with a time limit.
@@ -201,12 +202,16 @@ class _Attempt:
         )
 
 
+def _readable(result: object) -> JsonValue:
+    return without_media(to_json_value(result))
+
+
 def _message(error: ToolFailed) -> str:
     return clean_text(str(error)).strip() or "the tool failed without a message"
 
 
 def _error_of(result: ToolResult, limit: int) -> str:
-    value = to_json_value(result.value)
+    value = _readable(result.value)
     text = value if isinstance(value, str) else dump_json(value)
     return truncate_text(text, limit) or "the tool failed without a message"
 

@@ -1,4 +1,4 @@
-"""Agents whose models read little: their conversations are soon too long. Workers load this file by its path.
+"""Agents whose models read little, and one whose tools return much. Workers load this file by its path.
 
 How a summary ends is what the file ``summary-ends`` says at that moment: ``well`` (also without the file),
 ``empty``, ``cut``, ``with-calls``, or ``held`` until the gate ``summary`` is open.
@@ -7,10 +7,12 @@ How a summary ends is what the file ``summary-ends`` says at that moment: ``well
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 
 from celeriac.connectors.history import problems_of
 from celeriac.connectors.summaries import INSTRUCTIONS
+from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.context import message_tokens
 from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.messages import Usage
@@ -22,6 +24,7 @@ from celeriac.sessions.model import (
     ReasoningDelta,
     TextDelta,
 )
+from celeriac.sessions.tools import tool
 from tests.tasks.fault_agents import (
     ROOT,
     WATCHED,
@@ -95,6 +98,36 @@ misjudged = AgentDefinition(
     model_clients=CLIENTS,
     tools=TOOLS,
     compaction=CompactionPolicy(),
+)
+
+
+@tool(effect=ToolEffect.READ)
+def read_book() -> str:
+    """Return 5 MB of text in which each character has two bytes."""
+    return "é" * 2_500_000
+
+
+@tool(effect=ToolEffect.READ)
+def read_picture() -> list[dict[str, str]]:
+    """Return a picture of 4 MB, as MCP does, and a word about it."""
+    data = base64.b64encode(bytes(4 * 1024 * 1024)).decode()
+    picture = {"type": "image", "data": data, "mimeType": "image/png"}
+    return [picture, {"type": "text", "text": "a cat"}]
+
+
+@tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE)
+def write_much() -> dict[str, str]:
+    """Write something and return 3 MB."""
+    leave_mark("written", "much", 1)
+    return {"receipt": "字" * 1_000_000}
+
+
+large = AgentDefinition(
+    name="large",
+    instructions="Be brief.",
+    models=["watched"],
+    model_clients={"watched": WATCHED},
+    tools=[read_book, read_picture, write_much],
 )
 without_policy = AgentDefinition(
     name="without-policy",

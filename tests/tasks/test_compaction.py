@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from celeriac.sessions.calls import CallStatus
+from celeriac.sessions.errors import InvalidRequest
 from celeriac.sessions.messages import Role
+from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import Snapshot
-from tests.tasks.cluster import PATIENCE, Cluster, Mark, last_answer
+from tests.tasks.cluster import PATIENCE, Cluster, Mark, last_answer, results
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("compaction")]
@@ -209,3 +211,38 @@ def test_without_a_policy_the_models_own_limit_fails_the_turn(pair: Cluster) -> 
     pair.client.send_message(session_id, "x" * 8_000)
     assert "maximum context length" in pair.idle(session_id).messages[-1].text
     assert pair.marks("summary", session_id) == []
+
+
+@pytest.mark.parametrize("tool", ["read_book", "read_picture", "write_much"])
+def test_mh_14_a_huge_result_is_cut_and_its_call_succeeds(pair: Cluster, tool: str) -> None:
+    session_id = pair.say(f"/tool {tool} {{}}", agent="large")
+    snapshot = pair.idle(session_id)
+    (call,) = snapshot.calls
+    assert (call.status, call.attempts) == (CallStatus.SUCCEEDED, 1)
+    (text,) = results(snapshot)
+    settings = Settings()
+    assert len(text.encode()) < settings.result_shown_bytes + 100
+    assert len(str(call.result).encode()) < settings.result_kept_bytes + 100
+    match tool:
+        case "read_book":
+            assert text.startswith("ééé")
+            assert text.endswith("[cut here: 5,000,000 bytes in full, 32,768 shown]")
+            assert "\ufffd" not in text
+        case "read_picture":
+            assert "[image: image/png, 4,194,304 bytes; not shown to the model]" in text
+            assert "a cat" in text
+            assert "AAAA" not in text
+            assert "AAAA" not in str(call.result)
+        case _:
+            assert text.endswith("[cut here: 3,000,014 bytes in full, 32,768 shown]")
+            assert len(pair.marks("written", "much")) == 1
+    assert last_answer(snapshot).startswith(f"{tool} returned: ")
+
+
+def test_mh_14_a_message_that_is_too_large_is_refused_before_it_is_stored(pair: Cluster) -> None:
+    session_id = pair.say("hello", agent="large")
+    pair.idle(session_id)
+    with pytest.raises(InvalidRequest) as refusal:
+        pair.client.send_message(session_id, "x" * 2_000_000)
+    assert refusal.value.code == "message_too_large"
+    assert len(pair.snapshot(session_id).messages) == 2

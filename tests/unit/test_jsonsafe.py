@@ -307,6 +307,13 @@ def test_a_cut_is_a_beginning_of_the_text_within_the_limit(text: str, limit: int
     assert limit - 3 <= len(kept.encode()) <= limit
 
 
+def test_mh_14_a_text_that_is_cut_twice_tells_its_first_size() -> None:
+    kept = truncate_text("é" * 2_500_000, 262_144)
+    shown = truncate_text(kept, 32_768)
+    assert shown.endswith("[cut here: 5,000,000 bytes in full, 32,768 shown]")
+    assert shown.count("[cut here") == 1
+
+
 def test_five_megabytes_are_cut() -> None:
     cut = truncate_text("é" * 2_500_000, 32_768)
     assert cut.endswith("[cut here: 5,000,000 bytes in full, 32,768 shown]")

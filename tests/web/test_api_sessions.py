@@ -163,7 +163,7 @@ def test_lone_surrogates_are_replaced_not_refused(
     assert fake.sessions[sid].messages[0].text == "a\ufffdb\ufffd"
 
 
-def test_too_large_is_413(web: FlaskClient, sid: str, held: dict[str, str]) -> None:
+def test_mh_14_too_large_is_413(web: FlaskClient, sid: str, held: dict[str, str]) -> None:
     path = f"/api/sessions/{sid}/messages"
     text = web.post(path, json={"text": "x" * 5000}, headers=held)
     assert (text.status_code, content(text)["code"]) == (413, "message_too_large")
