@@ -463,7 +463,8 @@ def assert_history_holds(snapshot: Snapshot) -> None:
     request = ModelRequest(
         model=snapshot.model,
         instructions="",
-        messages=snapshot.messages,
+        # Summaries stand where they were made, among the messages that they stand for.
+        messages=[one for one in snapshot.messages if one.role is not Role.SUMMARY],
         tools=(),
         session_id=snapshot.session_id,
         turn_id="",

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from celeriac.sessions.calls import CallStatus, ToolEffect
 from celeriac.sessions.ids import new_session_id
+from celeriac.sessions.messages import Role as MessageRole
 from celeriac.sessions.settings import Settings
 from celeriac.web.auth import consume_login_code, issue_login_code
 from tests.web.conftest import MakeApp, content, operators
@@ -263,6 +264,15 @@ def test_a_page_says_that_older_messages_were_deleted(
     older = browser.get(f"/sessions/{sid}?before=5").text
     assert deleted in older
     assert "Show older messages" not in older
+
+
+def test_a_summary_is_a_quiet_line_with_its_text_behind_it(
+    browser: FlaskClient, fake: FakeClient, sid: str
+) -> None:
+    fake.say(sid, "They asked for **order 1002**.", role=MessageRole.SUMMARY)
+    html = browser.get(f"/sessions/{sid}").text
+    line = html.split("Older messages were summarised for the agent")[1]
+    assert "<strong>order 1002</strong>" in line.split("</details>")[0]
 
 
 def test_se_02_a_page_with_hostile_markdown_has_nothing_that_loads(
