@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 import redis
+from pydantic import JsonValue
 
 from celeriac.sessions.calls import CallStatus, DecisionVerb
 from celeriac.sessions.client import SessionClient
@@ -42,6 +43,7 @@ from tests.store.driving import (
     unknown,
 )
 from tests.store.indexes import check_indexes
+from tests.store.kept_sessions import contents
 from tests.waiting import wait_until
 
 Works = dict[str, Callable[[], object]]
@@ -107,8 +109,8 @@ class Frail:
             "announce": lambda: self.lists.announce(WORKER, AGENTS),
         }
 
-    def contents(self) -> dict[bytes, bytes | None]:
-        return {name: self.client.dump(name) for name in self.client.scan_iter(count=1000)}
+    def contents(self) -> dict[bytes, JsonValue]:
+        return {name: contents(self.client, name) for name in self.client.scan_iter(count=1000)}
 
 
 @pytest.fixture
