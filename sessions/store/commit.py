@@ -28,6 +28,13 @@ class Writes:
         self.keys: list[str] = list(first_keys)
         self.arguments: list[Argument] = []
         self.commands: list[tuple[Argument, ...]] = []
+        self.kept = 0
+        """Bytes that the session takes more by what was given to `keep`; packing counts exactly."""
+
+    def keep(self, command: str, key: str, *texts: str) -> None:
+        """Append a command that adds texts to the session's records."""
+        self.kept += sum(map(len, map(str.encode, texts)))
+        self.add(command, key, *texts)
 
     def add(self, command: str, key: str, *arguments: Argument) -> None:
         """Append one command; one with very many values becomes several."""
@@ -59,27 +66,11 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     _write_conversation(writes, keys, change)
     _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
-    if grown := _payload(writes, keys):
-        writes.add("HINCRBY", keys.session, "bytes", grown)
+    if writes.kept:
+        writes.add("HINCRBY", keys.session, "bytes", writes.kept)
     _write_events(writes, keys, change, settings)
     _write_indexes(writes, keys, before, change, settings)
     return writes
-
-
-def _payload(writes: Writes, keys: SessionKeys) -> int:
-    """Return how many bytes are added to the session's records; packing counts exactly."""
-    return sum(
-        len(argument)
-        if isinstance(argument, bytes) or argument.isascii()
-        else len(argument.encode())
-        for command, key, *arguments in writes.commands
-        if command in _ADDING and key != keys.session
-        for argument in arguments
-        if not isinstance(argument, int)
-    )
-
-
-_ADDING = frozenset({"HSET", "RPUSH", "SADD"})
 
 
 def _write_state(
@@ -102,21 +93,21 @@ def _write_state(
 
 def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> None:
     if change.messages:
-        writes.add("RPUSH", keys.log, *(write_record(new.message) for new in change.messages))
-    waiting: list[Argument] = []
+        writes.keep("RPUSH", keys.log, *(write_record(new.message) for new in change.messages))
+    waiting: list[str] = []
     for message_id, text in change.queue_texts.items():
         if message_id not in change.queue_dropped:
             waiting += [message_id, text]
     if waiting:
-        writes.add("HSET", keys.queue, *waiting)
+        writes.keep("HSET", keys.queue, *waiting)
     if change.queue_dropped:
         writes.add("HDEL", keys.queue, *change.queue_dropped)
     if change.message_ids:
-        writes.add("SADD", keys.ids, *change.message_ids)
+        writes.keep("SADD", keys.ids, *change.message_ids)
 
 
 def _write_records(writes: Writes, keys: SessionKeys, change: Change) -> None:
-    records: list[Argument] = []
+    records: list[str] = []
     for request in change.requests:
         records += [call_fields(request.id)[0], write_record(request)]
     for call_id, outcome in change.outcomes.items():
@@ -124,7 +115,7 @@ def _write_records(writes: Writes, keys: SessionKeys, change: Change) -> None:
     for call_id, late in change.late_results.items():
         records += [call_fields(call_id)[2], write_record(late)]
     if records:
-        writes.add("HSET", keys.calls, *records)
+        writes.keep("HSET", keys.calls, *records)
 
 
 def _write_history(
@@ -135,7 +126,7 @@ def _write_history(
     settings: Settings,
 ) -> None:
     if change.history:
-        writes.add("RPUSH", keys.steps, *(write_record(entry) for entry in change.history))
+        writes.keep("RPUSH", keys.steps, *(write_record(entry) for entry in change.history))
     earlier = before.steps_made if before else 0
     if earlier // _TRIM_EVERY != change.state.steps_made // _TRIM_EVERY:
         writes.add("LTRIM", keys.steps, -settings.history_max_steps, -1)
