@@ -14,6 +14,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster without workers, shared by the tests of a module: each brings back what it needs."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
+        assert made.model_problems() == [], "a model got a request that some provider would refuse"
 
 
 @pytest.hookimpl(wrapper=True)
