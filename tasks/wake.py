@@ -170,7 +170,7 @@ class WakeLoop:
             except Exception:  # noqa: BLE001
                 # It works unpacked, too. Without this it would be tried again every other second.
                 _log.exception("Session %s could not be packed", session_id)
-                self._here.store.reindex(session_id)
+                self._here.store.reindex(session_id, pack=False)
 
     def _deletes_summarised(self, agent_name: str) -> bool:
         agent = self._here.agents.get(agent_name)

@@ -25,7 +25,7 @@ from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
-from celeriac.sessions.store.commit import Writes, commit_writes
+from celeriac.sessions.store.commit import Writes, commit_writes, pack_at
 from celeriac.sessions.store.connection import DirectConnections, store_errors
 from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
 from celeriac.sessions.store.loaded import Loaded, loaded_from
@@ -310,19 +310,26 @@ class SessionStore:
         with store_errors():
             return self._run_commit(loaded.version, writes)
 
-    def reindex(self, session_id: str) -> None:
+    def reindex(self, session_id: str, *, pack: bool = True) -> None:
         """Put a session that was looked at too early back to its place in the wake index.
 
-        An idle one leaves the index: it will be packed after its next turn.
+        Args:
+            session_id: The session.
+            pack: Whether one that is idle (it may have become so since the look) is to be packed; if not, it
+                leaves the index until after its next turn.
         """
         loaded = self.load(session_id)
         keys = SessionKeys.of(session_id)
         writes = Writes(keys.session)
-        if loaded.state.turn is None:
-            writes.add("ZREM", keys.partition.wake, session_id)
-        else:
+        if loaded.state.turn is not None:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
+        elif pack:
+            writes.add(
+                "ZADD", keys.partition.wake, pack_at(loaded.state, self.settings), session_id
+            )
+        else:
+            writes.add("ZREM", keys.partition.wake, session_id)
         self.write(loaded, writes)
 
     # --- live events

@@ -31,7 +31,7 @@ def check_indexes(client: redis.Redis, *, wake_scores: bool = True) -> None:
         for entry in [*_expected(state, wake_scores), *_packing(client, state, wake_scores)]
     )
     found = Counter(_found(client, wake_scores))
-    assert found == expected
+    assert found == expected, f"missing {expected - found}, in vain {found - expected}"
 
 
 def stored_sessions(client: redis.Redis) -> list[SessionState]:

@@ -150,3 +150,20 @@ def test_a_session_looked_at_too_early_goes_back_to_its_place(
 
     check_indexes(redis_client)
     assert session_store.take_due(ALL) == []
+
+
+def test_a_session_that_became_idle_while_it_was_looked_at_is_still_packed(
+    session_store: SessionStore, redis_client: redis.Redis
+) -> None:
+    """The look changed nothing and its turn ended just then."""
+    sid = new_session(session_store)
+    redis_client.zadd(SessionKeys.of(sid).partition.wake, {sid: 1})
+    assert session_store.take_due(ALL) == [sid]
+    assert not session_store.apply(sid, WokenUp())[1]
+    answer(session_store, sid)
+
+    session_store.reindex(sid)
+
+    check_indexes(redis_client)
+    assert pack_session(session_store, sid)
+    check_indexes(redis_client)
