@@ -76,15 +76,14 @@ class ByClient:
         self._client.reconcile(session_id, call_id, succeeded=succeeded, by=PERSON)
 
 
-class ByWeb(ByClient):
+class ByWeb:
     """A person at the web, wherever it is just now.
 
     Attributes:
         base: The web's address; None while there is none.
     """
 
-    def __init__(self, client: SessionClient) -> None:
-        super().__init__(client)
+    def __init__(self) -> None:
         self.base: str | None = None
         self._http = httpx.Client(timeout=8, headers={"Authorization": f"Bearer {PERSON}"})
 
@@ -122,6 +121,12 @@ class ByWeb(ByClient):
             "plan_mode": plan_mode,
         }
         self._ask("POST", f"/{session_id}/messages", body)
+
+    def execute(self, session_id: str, revision: int) -> None:
+        self._ask("POST", f"/{session_id}/plan/execute", {"revision": revision})
+
+    def answer(self, session_id: str, call_id: str, answer: JsonValue) -> None:
+        self._ask("POST", f"/{session_id}/calls/{call_id}/answer", {"answer": answer})
 
     def delete(self, session_id: str, message_id: str) -> None:
         self._ask("DELETE", f"/{session_id}/queue/{message_id}")

@@ -71,7 +71,7 @@ class _Run:
             Talk(script_of(plan.seed, number), over_http=number % 2 == 1, starts_at=number * each)
             for number in range(plan.sessions)
         ]
-        self._web = ByWeb(self._cluster.client)
+        self._web = ByWeb()
         self._people = [
             People(
                 [talk for talk in self._talks if talk.over_http is over_http],
