@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from celeriac.sessions.definition import AgentDefinition
@@ -130,20 +130,27 @@ class _Reading:
 
     def read(self) -> ModelReply | ModelInterrupted:
         """Return the complete reply, or what there was of it when the turn was stopped."""
-        future = self._here.loop.submit(self._pump())
+        running = self._here.loop.submit(self._pump())
+        reply: ModelReply | ModelInterrupted | None = None
         try:
-            return self._collect(time.monotonic() + self._request.timeout_seconds)
+            reply = self._collect(time.monotonic() + self._request.timeout_seconds)
         finally:
-            _abandon(future)
+            if not isinstance(reply, ModelReply):
+                self._here.loop.cancel(running)
+        return reply
 
     async def _pump(self) -> None:
         try:
-            async for item in self._client.stream(self._request):
+            stream = self._client.stream(self._request)
+            async for item in stream:
                 self._items.put(item)
+                if isinstance(item, ModelReply):
+                    # Nothing comes after it. Left to the garbage collector, a stream would be closed later.
+                    await _close(stream)
+                    return
             self._items.put(_Broken(ModelError("the stream ended without a reply", retryable=True)))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the step's thread
             self._items.put(_Broken(error))
-            raise
 
     def _collect(self, deadline: float) -> ModelReply | ModelInterrupted:
         look_at = time.monotonic() + _LOOK_SECONDS
@@ -205,11 +212,10 @@ class _Reading:
             return False
 
 
-def _abandon(future: Future[None]) -> None:
-    if not future.done():
-        future.cancel()
-    elif not future.cancelled():
-        future.exception()
+async def _close(stream: AsyncIterator[object]) -> None:
+    if isinstance(stream, AsyncGenerator):
+        with contextlib.suppress(Exception):  # it has given its reply
+            await stream.aclose()
 
 
 def _as_model_error(error: BaseException) -> ModelError:
