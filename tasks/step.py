@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -133,10 +134,12 @@ def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
     """
     session_id = claim.loaded.state.session_id
     waits = _pauses()
-    loaded: Loaded | None = None if _has_many_siblings(claim) else claim.loaded
+    crowded = _has_many_siblings(claim)
+    loaded: Loaded | None = None if crowded else claim.loaded
     while True:
         try:
-            here.store.apply(session_id, outcome, loaded)
+            with _queues.turn(session_id) if crowded else contextlib.nullcontext():
+                here.store.apply(session_id, outcome, loaded)
         except StoreUnavailable as error:
             _log.warning("Outcome of step %s of %s waits: %s", claim.step.id, session_id, error)
             next(waits)
@@ -146,6 +149,35 @@ def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
             return
         else:
             return
+
+
+class _Queues:
+    """Lets siblings of one process commit one after the other: at the same moment all but one would fail.
+
+    Only a matter of speed; what decides is the version.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: dict[str, tuple[threading.Lock, list[None]]] = {}
+
+    @contextlib.contextmanager
+    def turn(self, session_id: str) -> Iterator[None]:
+        """Wait for the siblings that came before."""
+        with self._lock:
+            lock, waiting = self._sessions.setdefault(session_id, (threading.Lock(), []))
+            waiting.append(None)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                waiting.pop()
+                if not waiting:
+                    del self._sessions[session_id]
+
+
+_queues = _Queues()
 
 
 def _has_many_siblings(claim: Claim) -> bool:

@@ -74,6 +74,14 @@ class Verdict:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _MovedOn:
+    """Somebody else changed the session meanwhile."""
+
+    now: Loaded | None = None
+    """How it is now, if that is known."""
+
+
 def new_claim_name() -> str:
     """Return a name for one claim, in hexadecimal digits."""
     return secrets.token_hex(4)
@@ -147,7 +155,7 @@ class SessionStore:
             begun = change
             change = cast("Change", advance(change.state, first, now, self.rules))
             change.history[:0] = begun.history
-        if not self._commit(None, change):
+        if self._commit(None, change) is not None:
             raise CeleriacError(f"Session id {session_id!r} exists already.")
         return change.state
 
@@ -171,10 +179,10 @@ class SessionStore:
         for _ in range(_TOO_MANY_CONFLICTS):
             if loaded is None:
                 loaded = self.load(session_id)
-            state = self.try_apply(event, loaded)
-            if state is not None:
-                return state, state is not loaded.state
-            loaded = None
+            made = self._try(event, loaded)
+            if isinstance(made, SessionState):
+                return made, made is not loaded.state
+            loaded = made.now
         raise CeleriacError(f"Session {session_id} changes too fast; input {event!r} found no gap.")
 
     def try_apply(self, event: Input, loaded: Loaded) -> SessionState | None:
@@ -187,14 +195,16 @@ class SessionStore:
         Raises:
             Refused: The input does not fit the state.
         """
+        made = self._try(event, loaded)
+        return made if isinstance(made, SessionState) else None
+
+    def _try(self, event: Input, loaded: Loaded) -> SessionState | _MovedOn:
         if isinstance(event, ToolEnded) and _is_late(event, loaded.state):
             event = replace(event, settled=self._settled(loaded.state.session_id, event.call_id))
         change = advance(loaded.state, event, loaded.now, self.rules)
         if change is None:
             return loaded.state
-        return (
-            change.state if self._commit(loaded, change, _guard_of(event, loaded.state)) else None
-        )
+        return self._commit(loaded, change, _guard_of(event, loaded.state)) or change.state
 
     def claim(
         self,
@@ -252,27 +262,31 @@ class SessionStore:
 
     def _commit(
         self, loaded: Loaded | None, change: Change, guard: tuple[str, str] = ("", "")
-    ) -> bool:
+    ) -> _MovedOn | None:
         state = change.state
         before = loaded.state if loaded else None
         with store_errors():
             if not fill_in_texts(self.client, change, self.settings):
-                return False
+                return _MovedOn()
             writes = commit_writes(before, change, self.settings)
             pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
             for key, message in pushed:
                 writes.add("LPUSH", key, message)
-            done = self._run_commit(loaded.version if loaded else "", writes, guard)
-        if not done:
-            return False
-        if change.send and not pushed:
+            moved = self._run_commit(loaded.version if loaded else "", writes, guard)
+        if moved is None and change.send and not pushed:
             self._dispatcher.after_commit(state.session_id, change.send)
-        return True
+        return moved
 
-    def _run_commit(self, version: str, writes: Writes, guard: tuple[str, str] = ("", "")) -> bool:
+    def _run_commit(
+        self, version: str, writes: Writes, guard: tuple[str, str] = ("", "")
+    ) -> _MovedOn | None:
         """Do some writes, unless the session has moved on from this version."""
         arguments = [version, secrets.token_hex(6), *guard, *writes.arguments]
-        return scripts.COMMIT.run(self.direct, writes.keys, arguments) == 1
+        reply = scripts.COMMIT.run(self.direct, writes.keys, arguments)
+        if reply == 1:
+            return None
+        now, fields = cast("tuple[int, list[bytes]]", reply)
+        return _MovedOn(loaded_from(now, fields) if fields else None)
 
     def _settled(self, session_id: str, call_id: str) -> SettledCall | None:
         """Read what is recorded of a call that is settled."""
@@ -308,7 +322,7 @@ class SessionStore:
     def write(self, loaded: Loaded, writes: Writes) -> bool:
         """Commit writes that are no change of the state; say whether the session had not moved on."""
         with store_errors():
-            return self._run_commit(loaded.version, writes)
+            return self._run_commit(loaded.version, writes) is None
 
     def reindex(self, session_id: str, *, pack: bool = True) -> None:
         """Put a session that was looked at too early back to its place in the wake index.

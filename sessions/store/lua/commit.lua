@@ -6,15 +6,19 @@
 --       then for each write: count, command, index into KEYS, arguments (count of them)
 -- A commit whose answer was lost is sent again, and finds that the session has moved on. The names of the
 -- last few commits tell that it did so by this very commit.
--- returns 1, or 0 when the session has moved on
+-- returns 1, or {now_ms, fields} when the session has moved on, so that nobody has to ask for them
 local NAMES = 8
+local function moved_on()
+  local t = redis.call('TIME')
+  return {t[1] * 1000 + math.floor(t[2] / 1000), redis.call('HGETALL', KEYS[1])}
+end
 local now = redis.call('HMGET', KEYS[1], 'version', 'commits', ARGV[3])
 local name, names = ARGV[2] .. ' ', now[2] or ''
 if (now[1] or '') ~= ARGV[1] then
-  return string.find(names, name, 1, true) and 1 or 0
+  return string.find(names, name, 1, true) and 1 or moved_on()
 end
 if ARGV[3] ~= '' then
-  if not now[3] or string.match(now[3], '^%S+ %S+ %S+ (%S+)') ~= ARGV[4] then return 0 end
+  if not now[3] or string.match(now[3], '^%S+ %S+ %S+ (%S+)') ~= ARGV[4] then return moved_on() end
 end
 local i = 5
 while i <= #ARGV do
