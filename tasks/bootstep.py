@@ -19,6 +19,7 @@ from celery.signals import (
 from celery.worker import state as celery_state
 
 from celeriac.sessions.errors import StoreUnavailable
+from celeriac.tasks.pool import TaskPool
 from celeriac.tasks.runtime import runtime
 from celeriac.tasks.shutdown import Shutdown
 from celeriac.tasks.wake import WakeLoop
@@ -43,6 +44,7 @@ class _Worker(Protocol):
     app: Celery
     hostname: str
     concurrency: int
+    pool: object
     consumer: _Consumer | None
 
 
@@ -71,7 +73,9 @@ class CeleriacStep(bootsteps.StartStopStep):
         threading.Thread(target=loop.run, name="celeriac-wake", daemon=True).start()
         threading.Thread(target=self._guard.run, name="celeriac-watchdog", daemon=True).start()
         worker_shutting_down.connect(shutdown.asked, weak=False)
-        task_failure.connect(self._task_failed, weak=False)
+        if not isinstance(worker.pool, TaskPool):
+            # Only a process of a pool can be lost alone; and a listener costs every step the short way.
+            task_failure.connect(self._task_failed, weak=False)
 
     def _task_failed(self, exception: object = None, **_: object) -> None:
         if self._loop is not None and isinstance(exception, WorkerLostError):

@@ -151,6 +151,15 @@ def test_revoked_tasks_and_listeners_are_left_to_celery(message: Message) -> Non
     assert is_plain(message)
 
 
+def test_nothing_in_a_worker_keeps_steps_from_their_short_way(cluster: Cluster) -> None:
+    cluster.restore(1)
+    [worker] = cluster.workers
+    cluster.idle(cluster.say("/tool look {}"))
+    assert "RunModel" in worker.output()
+    # What Celery's own way logs at this level.
+    assert "received" not in worker.output()
+
+
 def test_celery_sees_the_steps_that_a_worker_runs(cluster: Cluster) -> None:
     cluster.restore(1)
     session_id = cluster.say('/tool look {"gate": "inspected"}')
