@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, soak, stock
+from benchmarks import durable, kills, soak, stock
 from benchmarks.machinery import bench, print_table
 
 
@@ -21,8 +21,8 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("stock", "durable", "soak"),
-        help="only this part; default stock and durable",
+        choices=("stock", "durable", "kills", "soak"),
+        help="only this part; default all but soak",
     )
     options = parser.parse_args()
     # Ended from outside, it still stops its store and workers.
@@ -36,14 +36,18 @@ def main() -> None:
             print_table(f"A thousand turns through one worker, pool {pool}", rows)
         return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
-        if options.only != "durable":
+        if options.only in {None, "stock"}:
             with bench(fsync) as place:
                 results = stock.measure(place, hops=int(2000 * scale))
             print_table(f"Stock Celery no-op chain, appendfsync {fsync}", stock.rows(results))
-        if options.only != "stock":
+        if options.only in {None, "durable"}:
             with bench(fsync) as place:
                 rows = durable.measure(place, scale=scale)
             print_table(f"Durable steps, appendfsync {fsync}", rows)
+        if options.only in {None, "kills"}:
+            with bench(fsync) as place:
+                rows = kills.measure(place, rounds=max(3, round(7 * scale)))
+            print_table(f"Kills, appendfsync {fsync}", rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import TypedDict
@@ -33,6 +34,8 @@ class Order(TypedDict, total=False):
     """So many calls at once."""
     guarded: bool
     """A call that needs approval."""
+    held: bool
+    """A call whose first attempt never ends."""
     say: str
     """A text to answer with."""
 
@@ -61,6 +64,8 @@ class BenchModel:
 def _calls(order: Order) -> list[ModelCall]:
     if order.get("guarded"):
         return [ModelCall("write", "{}")]
+    if order.get("held"):
+        return [ModelCall("hold", "{}")]
     if order.get("parallel"):
         return [ModelCall("read", '{"left":0}')] * order["parallel"]
     left = order.get("reads", 0)
@@ -72,6 +77,15 @@ async def read(left: int, context: ToolContext) -> int:
     """Read nothing."""
     mark(context.session_id, "tool")
     return left
+
+
+@tool(effect=ToolEffect.READ)
+async def hold(context: ToolContext) -> int:
+    """Read nothing, for ever the first time."""
+    mark(context.session_id, "tool")
+    if context.attempt == 1:
+        await asyncio.Event().wait()
+    return 0
 
 
 @tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=True)
@@ -91,5 +105,5 @@ bench = AgentDefinition(
     instructions="",
     models=["bench"],
     model_clients={"bench": BenchModel()},
-    tools=[read, write],
+    tools=[read, hold, write],
 )

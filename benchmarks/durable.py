@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
 import redis
 
-from benchmarks.bench_agent import Order
-from benchmarks.machinery import Bench, Row, ms, percentile, workers
-from benchmarks.marks import Mark, read_marks
+from benchmarks.machinery import Bench, Row, ms, percentile
+from benchmarks.people import http_rows, waiting_rows
 from benchmarks.race import race
+from benchmarks.sessions import Sessions, running
 from celeriac.sessions.calls import DecisionVerb
-from celeriac.sessions.client import SessionClient
-from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionStatus
-from celeriac.tasks.dispatch import open_client
 
-__all__ = ["measure", "running"]
+__all__ = ["measure"]
 
 _SESSIONS = 64
 _READS = 20
@@ -32,32 +27,6 @@ _QUEUED = 96
 """Messages steered into one turn; a session's queue holds a hundred."""
 _THROUGHPUT_TARGET = {"everysec": 1.5, "always": 1.2}
 _P50_TARGET = {"everysec": 0.0015, "always": 0.0025}
-
-
-class _Sessions:
-    """Talks to the sessions under test."""
-
-    def __init__(self, place: Bench, client: SessionClient) -> None:
-        self.place = place
-        self.client = client
-
-    def start(self, order: Order) -> str:
-        """Start a session with a first turn."""
-        return self.client.create_session(agent="bench", message=json.dumps(order)).session_id
-
-    def turn(self, session_id: str, order: Order) -> None:
-        """Run one turn to its last reply."""
-        self.client.send_message(session_id, json.dumps(order))
-        self.place.bell.wait(1)
-
-    def marks(self, session_ids: Sequence[str]) -> list[list[Mark]]:
-        """Return the marks of sessions, each in order."""
-        marks = read_marks(self.place.directory)
-        return [marks[session_id] for session_id in session_ids]
-
-    def until(self, session_id: str, status: SessionStatus) -> None:
-        """Wait until a session is idle, or waits."""
-        _wait(lambda: self.client.snapshot(session_id).status is status)
 
 
 def measure(place: Bench, *, scale: float) -> list[Row]:
@@ -74,39 +43,16 @@ def measure(place: Bench, *, scale: float) -> list[Row]:
             *_history_rows(sessions, sizes=(10, 1_000, 10_000) if scale >= 1 else (10, 1_000)),
             _parallel_row(sessions, count=max(3, round(10 * scale))),
             *_approval_rows(sessions, count=max(10, round(200 * scale))),
+            *http_rows(sessions, count=max(10, round(200 * scale))),
             *_memory_rows(sessions, count=20),
+            *waiting_rows(sessions, count=round(100_000 * scale)),
         ]
-
-
-@contextmanager
-def running(
-    place: Bench, *, count: int = 2, environment: Mapping[str, str] | None = None
-) -> Iterator[_Sessions]:
-    """Run some of our workers for the time of the block."""
-    environment = {
-        "CELERIAC_REDIS_URL": place.url,
-        "CELERIAC_AGENTS": "benchmarks.bench_agent",
-        **(environment or {}),
-    }
-    with workers(place, "celeriac.tasks", count, "-l", "WARNING", environment=environment):
-        client = open_client(Settings(redis_url=place.url))
-        _wait(lambda: bool(client.agents()))
-        yield _Sessions(place, client)
-
-
-def _wait(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    pause = threading.Event()
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the workers do not get on; see their logs")
-        pause.wait(0.005)
 
 
 # --- steps per second
 
 
-def throughput(sessions: _Sessions) -> float:
+def throughput(sessions: Sessions) -> float:
     """Return steps per second of 64 new sessions."""
     started = time.monotonic()
     for _ in range(_SESSIONS):
@@ -118,7 +64,7 @@ def throughput(sessions: _Sessions) -> float:
 # --- one step of one session
 
 
-def _overhead_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+def _overhead_rows(sessions: Sessions, *, count: int) -> list[Row]:
     names = []
     for _ in range(count):
         names.append(sessions.start({"reads": _READS}))
@@ -145,7 +91,7 @@ def _overhead_rows(sessions: _Sessions, *, count: int) -> list[Row]:
 # --- long histories
 
 
-def _history_rows(sessions: _Sessions, *, sizes: Sequence[int]) -> list[Row]:
+def _history_rows(sessions: Sessions, *, sizes: Sequence[int]) -> list[Row]:
     rows: list[Row] = []
     first: float | None = None
     for size in sizes:
@@ -167,7 +113,7 @@ def _history_rows(sessions: _Sessions, *, sizes: Sequence[int]) -> list[Row]:
     return rows
 
 
-def _grow(sessions: _Sessions, session_id: str, size: int) -> None:
+def _grow(sessions: Sessions, session_id: str, size: int) -> None:
     """Make a history of a hundred messages a turn: they are queued behind a call that waits, then steered.
 
     Many calls a turn would do too, but would measure something else on the way.
@@ -185,7 +131,7 @@ def _grow(sessions: _Sessions, session_id: str, size: int) -> None:
         have += queued + 4
 
 
-def _cost_at(sessions: _Sessions, session_id: str) -> tuple[float, float]:
+def _cost_at(sessions: Sessions, session_id: str) -> tuple[float, float]:
     """Return the seconds from a model's reply to its tool, and from a tool to the next model call.
 
     The first has the commit of the reply and the claim of the tool step in it, the second the commit of the
@@ -208,7 +154,7 @@ def _cost_at(sessions: _Sessions, session_id: str) -> tuple[float, float]:
 # --- many calls at once
 
 
-def _parallel_row(sessions: _Sessions, *, count: int) -> Row:
+def _parallel_row(sessions: Sessions, *, count: int) -> Row:
     session_id = sessions.start({})
     sessions.place.bell.wait(1)
     before = len(sessions.marks([session_id])[0])
@@ -224,7 +170,7 @@ def _parallel_row(sessions: _Sessions, *, count: int) -> Row:
 # --- approvals
 
 
-def _approval_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+def _approval_rows(sessions: Sessions, *, count: int) -> list[Row]:
     decided: list[tuple[str, float]] = []
     for _ in range(count):
         session_id = sessions.start({"guarded": True})
@@ -250,7 +196,7 @@ def _approval_rows(sessions: _Sessions, *, count: int) -> list[Row]:
 # --- memory
 
 
-def _memory_rows(sessions: _Sessions, *, count: int) -> list[Row]:
+def _memory_rows(sessions: Sessions, *, count: int) -> list[Row]:
     client = redis.Redis.from_url(sessions.place.url)
     names = []
     for _ in range(count):

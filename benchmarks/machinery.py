@@ -15,7 +15,18 @@ from typing import Literal
 from benchmarks.marks import BENCH_DIR, Bell
 from celeriac.sessions.store.embedded import EmbeddedStore
 
-__all__ = ["Bench", "Fsync", "Row", "bench", "ms", "percentile", "print_table", "workers"]
+__all__ = [
+    "Bench",
+    "Fsync",
+    "Row",
+    "bench",
+    "cpu_seconds",
+    "ms",
+    "percentile",
+    "print_table",
+    "stop",
+    "workers",
+]
 
 Fsync = Literal["everysec", "always"]
 
@@ -29,12 +40,14 @@ class Bench:
         directory: Its files, and those of the workers.
         bell: What workers ring.
         fsync: The store's policy.
+        store_pid: The store's process.
     """
 
     url: str
     directory: Path
     bell: Bell
     fsync: Fsync
+    store_pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,9 @@ def bench(fsync: Fsync) -> Iterator[Bench]:
         url = store.start()
         try:
             with Bell(directory) as bell:
-                yield Bench(url, directory, bell, fsync)
+                if store.pid is None:
+                    raise RuntimeError("the store does not run")
+                yield Bench(url, directory, bell, fsync, store.pid)
         finally:
             store.stop()
 
@@ -69,10 +84,14 @@ def workers(
     count: int,
     *arguments: str,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[None]:
-    """Run Celery workers for the time of the block; each rings once when it is ready."""
+) -> Iterator[list[int]]:
+    """Run Celery workers for the time of the block, and give their process ids.
+
+    Each rings once when it is ready.
+    """
     settings = {**os.environ, BENCH_DIR: str(place.directory), **(environment or {})}
     command = [sys.executable, "-m", "celery", "-A", app, "worker", *arguments]
+    pids = []
     with contextlib.ExitStack() as stack:
         for number in range(count):
             log = stack.enter_context((place.directory / f"worker-{number}.log").open("ab"))
@@ -82,22 +101,35 @@ def workers(
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-            stack.callback(_stop, process)
+            stack.callback(stop, process)
+            pids.append(process.pid)
         try:
             place.bell.wait(count, timeout_seconds=60)
-            yield
+            yield pids
         except TimeoutError:
             tail = (place.directory / "worker-0.log").read_text(errors="replace")[-3000:]
             raise RuntimeError(f"the workers of {app} are stuck; the log ends:\n{tail}") from None
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end; kill one that does not."""
     process.terminate()
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return the CPU time that processes have used, from Linux's scheduler: exact where `ps` knows seconds."""
+    spent = 0
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            # A thread may end between the two looks.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                spent += int(path.read_text().split()[0])
+    return spent / 1e9
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -32,11 +32,13 @@ class Mark:
         chain: What it belongs to: a chain or a session.
         kind: What happened.
         at: Seconds of the monotonic clock.
+        pid: The process.
     """
 
     chain: str
     kind: str
     at: float
+    pid: int
 
 
 def mark(chain: str, kind: str) -> None:
@@ -62,7 +64,7 @@ def read_marks(directory: Path) -> dict[str, list[Mark]]:
     for path in directory.glob("*.marks"):
         for line in path.read_text().splitlines():
             chain, kind, at = line.split()
-            marks[chain].append(Mark(chain, kind, float(at)))
+            marks[chain].append(Mark(chain, kind, float(at), int(path.stem)))
     for found in marks.values():
         found.sort(key=lambda one: one.at)
     return marks

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.durable import running
 from benchmarks.machinery import Bench, Row
+from benchmarks.sessions import running
 
 __all__ = ["measure"]
 
