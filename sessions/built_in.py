@@ -1,7 +1,7 @@
 """Celeriac's own tools: their arguments, and how the model is told about them. Pure.
 
 No worker runs them. A question waits for a person, a wait for its time, and a plan is stored at once; the
-rules are in `wait_rules` and `plan_rules`.
+rules are in `built_in_rules`.
 """
 
 from __future__ import annotations

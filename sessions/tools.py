@@ -43,6 +43,8 @@ __all__ = [
 
 TOOL_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
+_LONGEST_SECONDS = 366 * 24 * 3600
+
 ApprovalRule = bool | Callable[[Mapping[str, JsonValue]], bool]
 """Whether a call asks a person first: always, never, or depending on its arguments."""
 
@@ -111,10 +113,15 @@ class ToolDefinition:
             raise DefinitionError(
                 f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1"
             )
-        for name in ("approval_timeout_seconds", "timeout_seconds"):
+        for name in ("approval_timeout_seconds", "timeout_seconds", "backoff_seconds"):
             seconds = getattr(self, name)
-            if seconds is not None and not seconds > 0:
-                raise DefinitionError(f"{self.name}: {name} is {seconds}; it must be > 0, or None")
+            # An infinite one would be found out only by a call that was made already.
+            if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
+                raise DefinitionError(
+                    f"{self.name}: {name} is {seconds}; it must be between 0 and a year, or None"
+                )
+            if seconds == 0 and name != "backoff_seconds":
+                raise DefinitionError(f"{self.name}: {name} is 0; it must be > 0, or None")
         # Worked out once: every call and every approval compares it.
         object.__setattr__(self, "digest", self._digest())
 

@@ -118,7 +118,9 @@ class Guard:
             try:
                 self._look()
             except StoreUnavailable:
-                continue  # nobody can take anything now
+                self._watchdog.forget()  # nobody can take anything now
+            except Exception:  # noqa: BLE001 - a fault of ours must not leave the worker unwatched
+                _log.exception("The watchdog met an error and goes on")
 
     def stop(self) -> None:
         """End `run` soon."""

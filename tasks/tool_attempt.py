@@ -179,7 +179,10 @@ class _Attempt:
                 commit_until_answered(self._here, self._claim, end)
 
         thread = threading.Thread(target=target, name=f"celeriac-{self._call_id}", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no room for one more
+            return _not_entered(self._claim, error_text(error), retryable=True)
         thread.join(limit)
         with lock:
             overrun = not ends

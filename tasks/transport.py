@@ -81,6 +81,10 @@ class Message(virtual.Message):
         self.body: bytes = b64decode(cast("str", payload["body"]))  # type: ignore[assignment]
 
 
+_MOST_PACKED = 100
+"""Requests that a channel keeps: one for each order of its queues, and many queues have very many orders."""
+
+
 class Channel(kombu_redis.Channel):
     """A channel that keeps its synchronous client, and reads its messages quickly."""
 
@@ -128,6 +132,8 @@ class Channel(kombu_redis.Channel):
         packed = self._packed.get(queues)
         connection = self.client.connection
         if packed is None:
+            if len(self._packed) >= _MOST_PACKED:
+                self._packed.clear()
             keys = [self._q_for_pri(queue, self.priority_steps[0]) for queue in queues]
             packed = connection.pack_command("BRPOP", *keys, self.brpop_timeout or 0)
             self._packed[queues] = packed

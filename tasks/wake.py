@@ -19,7 +19,7 @@ from celery.worker import state as celery_state
 
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.errors import CeleriacError, StoreUnavailable
+from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.inputs import WokenUp
 from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
 from celeriac.sessions.store.connection import store_errors
@@ -153,7 +153,8 @@ class WakeLoop:
             _log.debug("Looked at %s: %s", session_id, state.status.value)
         except StoreUnavailable:
             raise
-        except CeleriacError:
+        except Exception:  # noqa: BLE001
+            # One session that a newer version wrote, say, must not keep the others from being looked at.
             _log.exception("Session %s could not be moved on", session_id)
         return False
 

@@ -33,6 +33,11 @@ class Watchdog:
         """Whether a measure was taken and has not helped yet."""
         return self._reconnected
 
+    def forget(self) -> None:
+        """Begin anew: what was seen before says nothing of what comes now."""
+        self._since = None
+        self._reconnected = False
+
     def look(self, *, work_waits: bool, taken: int, now: float) -> Advice:
         """Judge.
 
@@ -46,8 +51,7 @@ class Watchdog:
         """
         if taken != self._taken or not work_waits:
             self._taken = taken
-            self._since = None
-            self._reconnected = False
+            self.forget()
             return Advice.NOTHING
         if self._since is None:
             self._since = now

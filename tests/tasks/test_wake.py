@@ -121,6 +121,22 @@ def test_a_look_that_fails_makes_the_next_one_the_first_after_the_outage(
     assert watch.is_held
 
 
+def test_a_session_that_cannot_be_read_keeps_no_other_from_being_looked_at(watch: Watch) -> None:
+    broken = [new_session(watch.store) for _ in range(20)]
+    for session_id in broken:
+        keys = SessionKeys.of(session_id)
+        state = watch.store.client.hget(keys.session, "state")
+        assert isinstance(state, bytes)
+        newer = state.replace(b"{", b'{"of_a_later_version":1,', 1)
+        watch.store.client.hset(keys.session, "state", newer)
+        watch.store.client.zadd(keys.partition.wake, {session_id: 1})
+    watch.end_lease()
+    watch.look_after(watch.interval)
+    assert not watch.is_held
+    for session_id in broken:
+        watch.store.client.zrem(SessionKeys.of(session_id).partition.wake, session_id)
+
+
 # --- idle sessions are packed
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,13 +14,14 @@ from celeriac.connectors.toolset import BoundTool, build_toolset
 from celeriac.sessions.advance import advance, start
 from celeriac.sessions.calls import Decision, DecisionVerb, ToolEffect
 from celeriac.sessions.definition import AgentDefinition
-from celeriac.sessions.inputs import MessageSent, ModelReplied, PlannedCall
+from celeriac.sessions.inputs import MessageSent, ModelReplied, PlannedCall, StepFailed
 from celeriac.sessions.model import ModelCall
 from celeriac.sessions.state import SessionState
 from celeriac.sessions.store.loaded import Loaded
 from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import ApprovalRule, tool
-from celeriac.tasks.tool_attempt import _must_ask_again
+from celeriac.tasks.runtime import Runtime
+from celeriac.tasks.tool_attempt import _Attempt, _must_ask_again
 
 
 @tool(effect=ToolEffect.IDEMPOTENT_WRITE)
@@ -97,3 +101,17 @@ def test_a_tool_that_now_asks_for_approval_asks(rule: ApprovalRule) -> None:
     known, planned = bound()
     asked = _must_ask_again(claimed(planned), changed(known, approval=rule), planned.request)
     assert asked is not None
+
+
+def test_a_tool_that_gets_no_thread_was_not_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    found, planned = bound()
+    here = SimpleNamespace(settings=SimpleNamespace(result_kept_bytes=1_000))
+    attempt = _Attempt(cast("Runtime", here), claimed(planned), found)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    end = attempt.run_in_thread({"amount": 5}, 1)
+    assert isinstance(end, StepFailed)
+    assert not end.entered
+    assert end.retryable

@@ -276,6 +276,19 @@ def test_a_tool_has_at_least_one_attempt(attempts: int) -> None:
         tool(max_attempts=attempts)(positional_free)
 
 
+@pytest.mark.parametrize("name", ["approval_timeout_seconds", "timeout_seconds", "backoff_seconds"])
+@pytest.mark.parametrize("seconds", [-1.5, float("inf"), float("nan"), 1e10])
+def test_a_time_is_not_negative_and_no_longer_than_a_year(name: str, seconds: float) -> None:
+    with pytest.raises(DefinitionError, match=f"pay: {name} is "):
+        dataclasses.replace(ToolDefinition("pay", "", {}), **{name: seconds})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["approval_timeout_seconds", "timeout_seconds"])
+def test_a_limit_of_no_time_is_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match=f"pay: {name} is 0"):
+        dataclasses.replace(ToolDefinition("pay", "", {}), **{name: 0})  # type: ignore[arg-type]
+
+
 def positional_free() -> None: ...
 
 

@@ -32,6 +32,15 @@ def test_waiting_without_work_or_room_is_no_fault() -> None:
     assert set(advice(dog, *looks)) == {Advice.NOTHING}
 
 
+def test_an_outage_of_the_store_counts_against_no_worker() -> None:
+    dog = Watchdog(3)
+    assert advice(dog, *[(True, 0)] * 4)[-1] is Advice.RECONNECT
+    dog.forget()
+    assert not dog.is_stuck
+    assert dog.look(work_waits=True, taken=0, now=60) is Advice.NOTHING
+    assert dog.look(work_waits=True, taken=0, now=63) is Advice.RECONNECT
+
+
 def test_connecting_anew_that_helped_is_forgotten() -> None:
     dog = Watchdog(3)
     assert advice(dog, *[(True, 0)] * 4)[-1] is Advice.RECONNECT
