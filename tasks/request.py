@@ -26,13 +26,6 @@ __all__ = ["StepRequest", "is_plain"]
 
 _log = logging.getLogger(__name__)
 
-_LISTENED = (
-    signals.task_received,
-    signals.task_prerun,
-    signals.task_postrun,
-    signals.task_success,
-    signals.task_failure,
-)
 _NO_LIMIT = [None, None]
 
 
@@ -49,7 +42,13 @@ def is_plain(message: Message) -> bool:
         and headers.get("timelimit", _NO_LIMIT) == _NO_LIMIT
         and not state.revoked
         and not state.revoked_stamps
-        and not any(signal.receivers for signal in _LISTENED)
+        and not (
+            signals.task_received.receivers
+            or signals.task_prerun.receivers
+            or signals.task_postrun.receivers
+            or signals.task_success.receivers
+            or signals.task_failure.receivers
+        )
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
+import hiredis
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.connection import AbstractConnection
@@ -121,7 +122,9 @@ class DirectConnections:
         self, connection: AbstractConnection, command: tuple[str | bytes | int, ...]
     ) -> object:
         try:
-            cast("_Untyped", connection.send_command)(*command)
+            # redis-py's own packing walks over all arguments twice more, for kinds that we never send.
+            packed = cast("_Untyped", hiredis.pack_command)(command)
+            cast("_Untyped", connection.send_packed_command)([packed])
             return connection.read_response()
         except ResponseError:
             raise
