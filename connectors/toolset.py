@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -41,6 +42,7 @@ __all__ = ["BoundTool", "Toolset", "build_toolset"]
 _log = logging.getLogger(__name__)
 
 _ERROR_MAX_CHARACTERS = 500
+_LISTING_SECONDS = 10.0
 
 Invoke = Callable[[Mapping[str, JsonValue], ToolContext], object | Awaitable[object]]
 
@@ -208,12 +210,12 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
     tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
     unlisted = []
-    for source in agent.tool_sources:
-        try:
-            listed = await source.list_tools()
-        except Exception as error:  # noqa: BLE001 - whatever ails it, the agent can do without it for now
-            _log.warning("Agent %s goes without a tool source: %r", agent.name, error)
-            unlisted.append(clean_text(f"{type(source).__name__}: {error}")[:_ERROR_MAX_CHARACTERS])
+    listings = await asyncio.gather(*(_list_tools(source) for source in agent.tool_sources))
+    for source, listed in zip(agent.tool_sources, listings, strict=True):
+        if isinstance(listed, Exception):
+            _log.warning("Agent %s goes without a tool source: %r", agent.name, listed)
+            why = clean_text(f"{type(source).__name__}: {listed}")
+            unlisted.append(why[:_ERROR_MAX_CHARACTERS])
         else:
             tools += [_bind_source(source, one) for one in listed]
     names = [tool.definition.name for tool in tools]
@@ -223,6 +225,18 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
             f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
         )
     return Toolset(tools, unlisted)
+
+
+async def _list_tools(source: ToolSource) -> Sequence[ToolDefinition] | Exception:
+    """Return a source's tools, or what ails it: the agent can do without it for now."""
+    limit = asyncio.timeout(_LISTING_SECONDS)
+    try:
+        async with limit:
+            return await source.list_tools()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        if limit.expired():
+            return TimeoutError(f"it did not list its tools within {_LISTING_SECONDS:g} s")
+        return error
 
 
 def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> BoundTool:

@@ -137,7 +137,7 @@ class ToolSource(Protocol):
     """Lists and calls many tools, e.g. those of an MCP server."""
 
     async def list_tools(self) -> Sequence[ToolDefinition]:
-        """Return the tools there are now."""
+        """Return the tools there are now; a source that takes longer than 10 s counts as one that cannot."""
 
     async def call(
         self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext

@@ -1,10 +1,14 @@
-"""What runs beside Celery in the main process of a worker: the wake loop, the watchdog, and a bounded end."""
+"""What runs beside Celery in the main process of a worker.
+
+The wake loop, the announcer and the watchdog, each on a thread of its own; and the worker's bounded end.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 from celery import Celery, bootsteps
@@ -19,6 +23,7 @@ from celery.signals import (
 from celery.worker import state as celery_state
 
 from celeriac.sessions.errors import StoreUnavailable
+from celeriac.tasks.announce import Announcer
 from celeriac.tasks.pool import TaskPool
 from celeriac.tasks.runtime import runtime
 from celeriac.tasks.shutdown import Shutdown
@@ -48,6 +53,14 @@ class _Worker(Protocol):
     consumer: _Consumer | None
 
 
+class _Part(Protocol):
+    """What runs on a thread of its own."""
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class CeleriacStep(bootsteps.StartStopStep):
     """Starts and stops our part of a worker with Celery's."""
 
@@ -57,21 +70,19 @@ class CeleriacStep(bootsteps.StartStopStep):
     def __init__(self, worker: _Worker, **options: object) -> None:
         super().__init__(worker, **options)
         self._loop: WakeLoop | None = None
-        self._guard: Guard | None = None
+        self._parts: Mapping[str, _Part] = {}
 
     def start(self, worker: _Worker) -> None:
         """Start our threads."""
         here = runtime()
-        loop = self._loop = WakeLoop(
-            here,
-            queues=list(worker.app.amqp.queues.consume_from),
-            worker=worker.hostname,
-            concurrency=worker.concurrency,
-        )
+        queues = list(worker.app.amqp.queues.consume_from)
+        loop = self._loop = WakeLoop(here, queues)
+        announcer = Announcer(here, queues, worker.hostname, worker.concurrency)
         shutdown = Shutdown(here, loop.free_claims)
-        self._guard = Guard(worker, loop, shutdown, here.settings.watchdog_seconds)
-        threading.Thread(target=loop.run, name="celeriac-wake", daemon=True).start()
-        threading.Thread(target=self._guard.run, name="celeriac-watchdog", daemon=True).start()
+        guard = Guard(worker, loop, announcer, shutdown, here.settings.watchdog_seconds)
+        self._parts = {"wake": loop, "announce": announcer, "watchdog": guard}
+        for name, part in self._parts.items():
+            threading.Thread(target=part.run, name=f"celeriac-{name}", daemon=True).start()
         worker_shutting_down.connect(shutdown.asked, weak=False)
         if not isinstance(worker.pool, TaskPool):
             # Only a process of a pool can be lost alone; and a listener costs every step the short way.
@@ -82,13 +93,12 @@ class CeleriacStep(bootsteps.StartStopStep):
             self._loop.look_now()
 
     def stop(self, parent: object) -> None:  # noqa: ARG002 - Celery's signature
-        """Stop the loops; the worker finishes what it runs."""
-        if self._loop is not None and self._guard is not None:
-            self._loop.stop()
-            self._guard.stop()
+        """Stop our threads; the worker finishes what it runs."""
+        for part in self._parts.values():
+            part.stop()
 
     def terminate(self, parent: object) -> None:
-        """Stop the loops."""
+        """Stop our threads."""
         self.stop(parent)
 
 
@@ -97,16 +107,23 @@ class Guard:
 
     Args:
         worker: Celery's worker.
-        loop: Sees the queues, and tells others of a worker that is stuck.
+        loop: Sees the queues.
+        announcer: Tells others of a worker that is stuck.
         shutdown: Ends the worker in good order.
         patience_seconds: See `Watchdog`.
     """
 
     def __init__(
-        self, worker: _Worker, loop: WakeLoop, shutdown: Shutdown, patience_seconds: float
+        self,
+        worker: _Worker,
+        loop: WakeLoop,
+        announcer: Announcer,
+        shutdown: Shutdown,
+        patience_seconds: float,
     ) -> None:
         self._worker = worker
         self._loop = loop
+        self._announcer = announcer
         self._shutdown = shutdown
         self._watchdog = Watchdog(patience_seconds)
         self._interval = patience_seconds / 10
@@ -133,7 +150,7 @@ class Guard:
         advice = self._watchdog.look(
             work_waits=bool(queued) and has_room, taken=taken, now=time.monotonic()
         )
-        self._loop.stuck = self._watchdog.is_stuck
+        self._announcer.stuck = self._watchdog.is_stuck
         if advice is Advice.RECONNECT:
             _log.error("Nothing is taken from %s; connecting anew", ", ".join(sorted(queued)))
             self._reconnect()

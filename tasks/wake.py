@@ -7,27 +7,17 @@ and fires timers. There is no leader: taking a session from the index is atomic.
 from __future__ import annotations
 
 import logging
-import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 
-from celery.worker import state as celery_state
-
-from celeriac.connectors.toolset import Toolset
-from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.inputs import WokenUp
-from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PARTITIONS
-from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.lives import LifeRecord
 from celeriac.sessions.store.packing import pack_session
-from celeriac.sessions.store.reader import SessionReader
 from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.runtime import Runtime
@@ -37,7 +27,6 @@ __all__ = ["WakeLoop"]
 
 _log = logging.getLogger(__name__)
 
-_ANNOUNCE_SECONDS = 5.0
 _PACKING_SECONDS = 0.25
 """Longest time that one look packs: what else is due must not wait for it."""
 _LONGEST_WAIT = 1.3
@@ -50,30 +39,20 @@ class WakeLoop:
     Args:
         here: This process's parts.
         queues: The queues that this worker consumes.
-        worker: This worker's name.
-        concurrency: Steps that it runs at a time.
     """
 
-    def __init__(self, here: Runtime, queues: Sequence[str], worker: str, concurrency: int) -> None:
+    def __init__(self, here: Runtime, queues: Sequence[str]) -> None:
         self._here = here
         self._queues = tuple(queues)
-        self._worker = worker
-        self._concurrency = concurrency
         self._interval = here.settings.wake_interval_seconds
         self._lease = here.settings.lease_seconds
         self._outage_after = self._interval * _LONGEST_WAIT + self._lease / 2
-        self.stuck = False
-        """Whether this worker takes nothing although work is queued; it is told to everybody."""
         self._stopped = False
         self._call = threading.Event()
         self._undertaker = Undertaker(
             here.lives, here.life, here.owner, here.worker, here.settings.lease_seconds
         )
         self._partitions = list(range(PARTITIONS))
-        self._lists = SessionLists(
-            here.store, SessionReader(here.store, here.settings), here.settings
-        )
-        self._announced_at = -_ANNOUNCE_SECONDS
         self._ended_at = time.monotonic()
         self._lenient_until = 0.0
 
@@ -87,7 +66,6 @@ class WakeLoop:
             try:
                 self.look()
                 self.free_claims_of_the_dead()
-                self._announce()
             except StoreUnavailable as error:
                 _log.warning("The wake loop waits for the store: %s", error)
             except Exception:  # noqa: BLE001
@@ -200,56 +178,3 @@ class WakeLoop:
         # A step without a queue of its own is in one of the two default ones.
         default = {None} if waiting & {MODEL_QUEUE, TOOL_QUEUE} else set()
         return waiting | default
-
-    def _announce(self) -> None:
-        now = time.monotonic()
-        if now - self._announced_at < _ANNOUNCE_SECONDS:
-            return
-        self._announced_at = now
-        with store_errors():
-            seconds, micros = self._here.store.client.time()
-        at = seconds * 1000 + micros // 1000
-        worker = WorkerInfo(
-            name=self._worker,
-            seen_at=at,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            queues=self._queues,
-            concurrency=self._concurrency,
-            version=version("celeriac"),
-            running=len(celery_state.active_requests),
-            stuck=self.stuck,
-        )
-        agents = [_agent_info(self._here, agent, at) for agent in self._here.agents.values()]
-        self._lists.announce(worker, agents)
-
-
-def _agent_info(here: Runtime, agent: AgentDefinition, at: int) -> AgentInfo:
-    models = here.models_of(agent)
-    return AgentInfo(
-        name=agent.name,
-        description=agent.description,
-        models=models,
-        default_model=models[0],
-        tools=_tool_infos(here.toolset(agent)),
-        plan_mode_enabled=agent.plan_mode_enabled,
-        announced_at=at,
-    )
-
-
-def _tool_infos(toolset: Toolset) -> tuple[ToolInfo, ...]:
-    words = {True: "always", False: "never"}
-    return tuple(
-        ToolInfo(
-            name=tool.name,
-            description=tool.description,
-            effect=tool.effect.value,
-            approval=(
-                words[tool.approval]
-                if isinstance(tool.approval, bool)
-                else "depends on the arguments"
-            ),
-            source=tool.source,
-        )
-        for tool in toolset.definitions
-    )

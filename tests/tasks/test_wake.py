@@ -41,7 +41,7 @@ class Watch:
         settings = store.settings.model_copy(update=values)
         nobody = {"lives": None, "life": None, "owner": "w/1", "worker": "w"}
         here = SimpleNamespace(store=store, settings=settings, agents={}, **nobody)
-        self.loop = WakeLoop(cast("Runtime", here), (), "w", 1)
+        self.loop = WakeLoop(cast("Runtime", here), ())
         self.session_id = new_session(store)
         self.claimed = claim(store, self.session_id)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from pydantic import BaseModel, JsonValue, field_validator
 
+from celeriac.connectors import toolset as made_of
 from celeriac.connectors.toolset import Toolset, build_toolset
 from celeriac.sessions.approvals import approval_digest
 from celeriac.sessions.calls import ToolEffect
@@ -334,6 +335,21 @@ def test_a_source_that_cannot_list_is_left_out_until_it_can() -> None:
     again = toolset(tool_sources=sources)
     assert again.unlisted == ()
     assert plan("shut", '{"n": 1}', tools=again).refused is None
+
+
+class Silent(Source):
+    """A source that never answers."""
+
+    async def list_tools(self) -> Sequence[ToolDefinition]:
+        await asyncio.Event().wait()
+        return ()
+
+
+def test_a_source_that_never_answers_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made_of, "_LISTING_SECONDS", 0.05)
+    tools = toolset(tool_sources=[Silent(), Source("open"), Silent()])
+    assert tools.get("open") is not None
+    assert tools.unlisted == ("Silent: it did not list its tools within 0.05 s",) * 2
 
 
 @pytest.mark.parametrize("names", [("open", "open"), ("look_up",)])
