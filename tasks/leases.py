@@ -92,6 +92,9 @@ class LeaseKeeper:
         except StoreUnavailable:
             # Tried again at the next look; the claim stays valid until somebody takes it.
             return
+        except Exception:  # noqa: BLE001
+            # Its session is gone, say. The leases of the other steps depend on this thread.
+            _log.exception("The lease of step %s of %s was not renewed", claim.step.id, session_id)
 
 
 def turn_is_stopped(store: SessionStore, session_id: str) -> bool:
