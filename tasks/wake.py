@@ -95,7 +95,9 @@ class WakeLoop:
         if due:
             after_outage = now < self._lenient_until
             event = WokenUp(backlogged=self._backlogged(), after_outage=after_outage)
-            self._pack([session_id for session_id in due if self._wake(session_id, event)])
+            for session_id in due:
+                self._wake(session_id, event)
+        self._pack()
         self._ended_at = time.monotonic()
         return len(due)
 
@@ -120,12 +122,10 @@ class WakeLoop:
         for session_id in self._here.lives.claims_of(owners, lease_ms):
             self._wake(session_id, event)
 
-    def _wake(self, session_id: str, event: WokenUp) -> bool:
-        """Move a session on; say whether it is idle, so that it was woken to be packed."""
+    def _wake(self, session_id: str, event: WokenUp) -> None:
+        """Move a session on."""
         try:
             state, changed = self._here.store.apply(session_id, event)
-            if not changed and state.turn is None:
-                return True
             if not changed:
                 self._here.store.reindex(session_id)
             _log.debug("Looked at %s: %s", session_id, state.status.value)
@@ -134,22 +134,25 @@ class WakeLoop:
         except Exception:  # noqa: BLE001
             # One session that a newer version wrote, say, must not keep the others from being looked at.
             _log.exception("Session %s could not be moved on", session_id)
-        return False
 
-    def _pack(self, session_ids: Sequence[str]) -> None:
+    def _pack(self) -> None:
         """Pack idle sessions, for a short time: the others are due again soon, and nothing waits for it."""
         until = time.monotonic() + _PACKING_SECONDS
-        for session_id in session_ids:
-            if time.monotonic() > until:
-                return
-            try:
-                pack_session(self._here.store, session_id, self._deletes_summarised)
-            except StoreUnavailable:
-                raise
-            except Exception:  # noqa: BLE001
-                # It works unpacked, too. Without this it would be tried again every other second.
-                _log.exception("Session %s could not be packed", session_id)
-                self._here.store.reindex(session_id, pack=False)
+        while idle := self._here.store.take_idle(self._partitions):
+            for session_id in idle:
+                if time.monotonic() > until:
+                    return
+                self._pack_one(session_id)
+
+    def _pack_one(self, session_id: str) -> None:
+        try:
+            pack_session(self._here.store, session_id, self._deletes_summarised)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001
+            # It works unpacked, too. Without this it would be tried again every other second.
+            _log.exception("Session %s could not be packed", session_id)
+            self._here.store.leave_unpacked(session_id)
 
     def _deletes_summarised(self, agent_name: str) -> bool:
         agent = self._here.agents.get(agent_name)

@@ -11,7 +11,7 @@ from celeriac.sessions.state import SessionState, StepName
 from celeriac.sessions.store.keys import SessionKeys, call_fields, step_field
 from celeriac.sessions.store.scripts import Argument
 
-__all__ = ["Writes", "commit_writes", "pack_at"]
+__all__ = ["Writes", "commit_writes"]
 
 _TRIM_EVERY = 64
 """The step history is trimmed at every so many steps, so that it costs nothing in between."""
@@ -141,11 +141,6 @@ def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: S
         writes.add("EXPIRE", keys.events, settings.events_ttl_seconds)
 
 
-def pack_at(state: SessionState, settings: Settings) -> int:
-    """Return when an idle session is to be packed, in Unix milliseconds."""
-    return state.updated_at + int(settings.pack_after_seconds * 1000)
-
-
 def _write_indexes(
     writes: Writes,
     keys: SessionKeys,
@@ -159,8 +154,12 @@ def _write_indexes(
     if state.turn is not None:
         wake_at = state.wake_at
         writes.add("ZADD", partition.wake, "+inf" if wake_at is None else wake_at, sid)
+        if before is not None and before.turn is None:
+            writes.add("ZREM", partition.pack, sid)
     elif before is not None and (before.turn is not None or change.outcomes):
-        writes.add("ZADD", partition.wake, pack_at(state, settings), sid)
+        pack_at = state.updated_at + int(settings.pack_after_seconds * 1000)
+        writes.add("ZREM", partition.wake, sid)
+        writes.add("ZADD", partition.pack, pack_at, sid)
     if before is None or before.status is not state.status or before.updated_at != state.updated_at:
         if before is not None and before.status is not state.status:
             writes.add("ZREM", partition.status(before.status), sid)

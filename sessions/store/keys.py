@@ -19,8 +19,8 @@ s:<id>:chunks         hash    permanent      what was packed, compressed: see `c
 s:<id>:queue          hash    permanent      texts of queued messages; absent when the queue is empty
 s:<id>:ids            set     permanent      client message ids already taken; many are packed
 s:<id>:events         stream  events TTL     live events, capped
-wake                  zset    permanent      session id -> when somebody must next look at it; of an idle
-                                             session: when it is packed
+wake                  zset    permanent      session id, unless idle -> when somebody must next look at it
+pack                  zset    permanent      id of an idle session, until packed -> when that is due
 index:<status>        zset    permanent      session id -> last activity
 approvals             zset    permanent      <session>:<call> -> since when it waits for a decision
 unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
@@ -95,6 +95,11 @@ class PartitionKeys:
     def wake(self) -> str:
         """The wake index."""
         return self._base + "wake"
+
+    @property
+    def pack(self) -> str:
+        """Idle sessions that are to be packed."""
+        return self._base + "pack"
 
     @property
     def approvals(self) -> str:

@@ -33,7 +33,7 @@ def pack_session(
     session_id: str,
     deletes_summarised: Callable[[str], bool] = lambda _: False,
 ) -> bool:
-    """Pack a session if it is idle, and take it off the wake index.
+    """Pack a session if it is idle, and take it off the index of those to be packed.
 
     Args:
         store: The session store.
@@ -242,7 +242,7 @@ class _Packing:
         kept = [key for key in self._keys.lasting if key not in self._emptied]
         taken = _bytes_taken(self._client, kept) - self._freed + self._fields.finish(self._writes)
         self._writes.add("HSET", self._keys.session, "bytes", taken)
-        self._writes.add("ZREM", self._keys.partition.wake, self._loaded.state.session_id)
+        self._writes.add("ZREM", self._keys.partition.pack, self._loaded.state.session_id)
         return self._writes
 
     def _empty(self, key: str) -> None:

@@ -25,7 +25,7 @@ from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
-from celeriac.sessions.store.commit import Writes, commit_writes, pack_at
+from celeriac.sessions.store.commit import Writes, commit_writes
 from celeriac.sessions.store.connection import DirectConnections, store_errors
 from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
 from celeriac.sessions.store.loaded import Loaded, loaded_from
@@ -309,14 +309,17 @@ class SessionStore:
         return reply == 1
 
     def take_due(self, partitions: Iterable[int], *, limit: int = 100) -> list[str]:
-        """Take the sessions that somebody must look at now."""
+        """Take the sessions that somebody must look at now, at most so many of each partition."""
+        return self._take([PartitionKeys(number).wake for number in partitions], limit)
+
+    def take_idle(self, partitions: Iterable[int], *, limit: int = 1) -> list[str]:
+        """Take idle sessions that are to be packed now, at most so many of each partition."""
+        return self._take([PartitionKeys(number).pack for number in partitions], limit)
+
+    def _take(self, indexes: Sequence[str], limit: int) -> list[str]:
         # One call for all: on a cluster, partitions of different slots need one each.
         with store_errors():
-            reply = scripts.TAKE_DUE.run(
-                self.direct,
-                [PartitionKeys(number).wake for number in partitions],
-                [limit, _LOOK_MS],
-            )
+            reply = scripts.TAKE_DUE.run(self.direct, indexes, [limit, _LOOK_MS])
         return [raw.decode() for raw in cast("list[bytes]", reply)]
 
     def write(self, loaded: Loaded, writes: Writes) -> bool:
@@ -324,24 +327,19 @@ class SessionStore:
         with store_errors():
             return self._run_commit(loaded.version, writes) is None
 
-    def reindex(self, session_id: str, *, pack: bool = True) -> None:
-        """Put a session that was looked at too early back to its place in the wake index.
+    def leave_unpacked(self, session_id: str) -> None:
+        """Do not try to pack an idle session again before its next turn has ended."""
+        with store_errors():
+            self.client.zrem(SessionKeys.of(session_id).partition.pack, session_id)
 
-        Args:
-            session_id: The session.
-            pack: Whether one that is idle (it may have become so since the look) is to be packed; if not, it
-                leaves the index until after its next turn.
-        """
+    def reindex(self, session_id: str) -> None:
+        """Put a session that was looked at too early back to its place in the wake index."""
         loaded = self.load(session_id)
         keys = SessionKeys.of(session_id)
         writes = Writes(keys.session)
         if loaded.state.turn is not None:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
-        elif pack:
-            writes.add(
-                "ZADD", keys.partition.wake, pack_at(loaded.state, self.settings), session_id
-            )
         else:
             writes.add("ZREM", keys.partition.wake, session_id)
         self.write(loaded, writes)
@@ -375,7 +373,7 @@ class SessionStore:
 
 
 _LOOK_MS = 2_000
-"""How long a session taken from the wake index is left to its taker."""
+"""How long a session taken from an index is left to its taker."""
 
 
 def _guard_of(event: Input, state: SessionState) -> tuple[str, str]:

@@ -68,7 +68,7 @@ def _expected(state: SessionState, wake_scores: bool) -> list[Entry]:
 
 
 def _packing(client: redis.Redis, state: SessionState, wake_scores: bool) -> list[Entry]:
-    """An idle session is in the wake index exactly until what its turns left behind is packed."""
+    """An idle session is in the pack index exactly until what its turns left behind is packed."""
     keys = SessionKeys.of(state.session_id)
     settled = {
         name.removesuffix(b":o").decode()
@@ -79,14 +79,14 @@ def _packing(client: redis.Redis, state: SessionState, wake_scores: bool) -> lis
     if state.turn is not None or state.turns == 0 or not (left or client.exists(keys.steps)):
         return []
     at = state.updated_at + 60_000.0
-    return [(keys.partition.wake, state.session_id, at if wake_scores else 0.0)]
+    return [(keys.partition.pack, state.session_id, at if wake_scores else 0.0)]
 
 
 def _found(client: redis.Redis, wake_scores: bool) -> list[Entry]:
     entries = []
     for name in client.scan_iter("celeriac:{*}:*", count=1000, _type="zset"):
         kind = name.decode().rpartition(":")[2]
-        exact = wake_scores if kind == "wake" else kind not in {"approvals", "unknown"}
+        exact = wake_scores if kind in {"wake", "pack"} else kind not in {"approvals", "unknown"}
         for member, score in cast(
             "list[tuple[bytes, float]]", client.zrange(name, 0, -1, withscores=True)
         ):

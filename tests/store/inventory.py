@@ -30,6 +30,7 @@ RULES = (
     Rule(_SESSION + ":ids", "set"),
     Rule(_SESSION + ":events", "stream", expires=True),
     Rule(_PARTITION + "wake", "zset"),
+    Rule(_PARTITION + "pack", "zset"),
     Rule(_PARTITION + "index:(idle|running|waiting)", "zset"),
     Rule(_PARTITION + "approvals", "zset"),
     Rule(_PARTITION + "unknown", "zset"),

@@ -298,18 +298,24 @@ def test_a_wait_is_never_sent(session_store: SessionStore, dispatcher: Recording
 # --- indexes
 
 
-def test_an_idle_session_is_woken_once_to_be_packed(
+def test_an_idle_session_is_in_an_index_of_its_own_until_it_is_packed(
     session_store: SessionStore, redis_client: redis.Redis
 ) -> None:
+    def pack_score() -> float | None:
+        return redis_client.zscore(SessionKeys.of(sid).partition.pack, sid)
+
     sid = new_session(session_store, None)
-    assert wake_score(redis_client, sid) is None
-    session_store.apply(sid, message())
-    assert wake_score(redis_client, sid) is not None
-    state = answer(session_store, sid)
-    assert wake_score(redis_client, sid) == state.updated_at + 60_000
-    check_indexes(redis_client)
+    assert (wake_score(redis_client, sid), pack_score()) == (None, None)
+    for _ in range(2):
+        session_store.apply(sid, message())
+        assert wake_score(redis_client, sid) is not None
+        assert pack_score() is None
+        state = answer(session_store, sid)
+        assert wake_score(redis_client, sid) is None
+        assert pack_score() == state.updated_at + 60_000
+        check_indexes(redis_client)
     assert pack_session(session_store, sid)
-    assert wake_score(redis_client, sid) is None
+    assert (wake_score(redis_client, sid), pack_score()) == (None, None)
     check_indexes(redis_client)
 
 

@@ -116,7 +116,7 @@ def test_a_session_without_the_fields_that_packing_needs_works(
     sid = SHAPES["idle_with_tools"](session_store)
     before = seen(session_store, sid)
     redis_client.hdel(SessionKeys.of(sid).session, "bytes", "commits")
-    redis_client.zrem(SessionKeys.of(sid).partition.wake, sid)
+    redis_client.zrem(SessionKeys.of(sid).partition.pack, sid)
     assert session_store.load(sid).stored_bytes == 0
     assert seen(session_store, sid) == before
 

@@ -144,9 +144,7 @@ def test_a_session_looked_at_too_early_goes_back_to_its_place(
 
     for sid in (retrying, waiting, idle):
         assert not session_store.apply(sid, WokenUp())[1]
-    session_store.reindex(retrying)
-    session_store.reindex(waiting)
-    assert pack_session(session_store, idle)
+        session_store.reindex(sid)
 
     check_indexes(redis_client)
     assert session_store.take_due(ALL) == []
@@ -167,3 +165,21 @@ def test_a_session_that_became_idle_while_it_was_looked_at_is_still_packed(
     check_indexes(redis_client)
     assert pack_session(session_store, sid)
     check_indexes(redis_client)
+
+
+def test_idle_sessions_are_taken_to_be_packed_a_few_at_a_time_and_hold_up_nothing_that_is_due(
+    session_store: SessionStore, redis_client: redis.Redis
+) -> None:
+    idle = [new_session(session_store, partition=7) for _ in range(3)]
+    for number, sid in enumerate(idle):
+        answer(session_store, sid)
+        redis_client.zadd(SessionKeys.of(sid).partition.pack, {sid: number})
+    due = due_session(session_store, partition=7)
+
+    assert session_store.take_due([7], limit=1) == [due]
+    assert session_store.take_idle([7]) == [idle[0]]
+    assert session_store.take_idle(ALL, limit=5) == idle[1:]
+    assert session_store.take_idle(ALL) == []
+    check_indexes(redis_client, wake_scores=False)
+    session_store.leave_unpacked(idle[0])
+    assert redis_client.zcard(SessionKeys.of(due).partition.pack) == 2

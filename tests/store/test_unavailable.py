@@ -105,6 +105,7 @@ class Frail:
             "respond": lambda: self.store.apply(self.running, TurnCancelled()),
             "renew": lambda: self.store.renew(self.running, step.id, self.claimed.token),
             "take_due": lambda: self.store.take_due(range(64)),
+            "take_idle": lambda: self.store.take_idle(range(64)),
             "reindex": lambda: self.store.reindex(self.ready),
             "announce": lambda: self.lists.announce(WORKER, AGENTS),
         }

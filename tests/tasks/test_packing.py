@@ -28,7 +28,7 @@ def await_packed(cluster: Cluster, session_id: str) -> None:
     keys = SessionKeys.of(session_id)
 
     def packed() -> bool:
-        in_index = cluster.redis.zscore(keys.partition.wake, session_id) is not None
+        in_index = cluster.redis.zscore(keys.partition.pack, session_id) is not None
         return not in_index and not cluster.redis.exists(keys.steps, keys.calls)
 
     wait_until(packed, "the idle session is packed", timeout_seconds=PATIENCE)

@@ -168,12 +168,12 @@ def idle_sessions(store: SessionStore, count: int, due: int = 1) -> list[str]:
     ids = [new_session(store) for _ in range(count)]
     for session_id in ids:
         answer(store, session_id)
-        store.client.zadd(SessionKeys.of(session_id).partition.wake, {session_id: due})
+        store.client.zadd(SessionKeys.of(session_id).partition.pack, {session_id: due})
     return ids
 
 
 def in_index(store: SessionStore, session_id: str) -> bool:
-    return store.client.zscore(SessionKeys.of(session_id).partition.wake, session_id) is not None
+    return store.client.zscore(SessionKeys.of(session_id).partition.pack, session_id) is not None
 
 
 def test_an_idle_session_that_is_due_is_packed(watch: Watch, packer: Packer) -> None:

@@ -1,7 +1,7 @@
 #!lua
--- Take sessions that are due from wake indexes. Each is put off by a moment rather than removed: if the
+-- Take sessions that are due from wake or pack indexes. Each is put off by a moment rather than removed: if the
 -- taker dies, somebody else looks at it then.
--- KEYS: wake indexes;  ARGV: 1 most sessions of each, 2 ms to put off
+-- KEYS: the indexes;  ARGV: 1 most sessions of each, 2 ms to put off
 -- returns session ids
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
