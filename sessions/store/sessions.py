@@ -15,7 +15,7 @@ import redis
 
 from celeriac.sessions.advance import advance, start
 from celeriac.sessions.calls import CallRequest
-from celeriac.sessions.codec import read_record, read_state
+from celeriac.sessions.codec import read_record, read_state, read_timing, write_timing
 from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, Rules
 from celeriac.sessions.errors import CeleriacError, NotFound
@@ -232,6 +232,7 @@ class SessionStore:
 
         Raises:
             StoreUnavailable: The store did not answer; it is unknown whether the step was claimed.
+            UnknownSchema: A newer version wrote the session; the step is left to workers of that version.
         """
         keys = SessionKeys.of(session_id)
         started = LiveEvent(
@@ -258,7 +259,24 @@ class SessionStore:
         verdict = cast("bytes", parts[0]).decode()
         if verdict != "ok":
             return Verdict(verdict)
-        return _claimed(step_id, parts)
+        try:
+            return _claimed(step_id, parts)
+        except Exception:
+            # A newer version wrote the session, say. Else the step would count as begun by a lost worker.
+            self._give_back(keys, step_id, parts)
+            raise
+
+    def _give_back(self, keys: SessionKeys, step_id: str, parts: Sequence[object]) -> None:
+        """Undo a claim; the step is sent again when the lease would have ended."""
+        fields = cast("list[bytes]", parts[3])
+        table = dict(zip(fields[::2], fields[1::2], strict=True))
+        field = step_field(step_id)
+        timing = read_timing(table[field.encode()])
+        free = timing.evolve(token=0, claimed_at=0, owner="")
+        writes = Writes(keys.session)
+        writes.add("HSET", keys.session, field, write_timing(free))
+        with store_errors():
+            self._run_commit(table[b"version"].decode(), writes, (field, str(timing.token)))
 
     def _commit(
         self, loaded: Loaded | None, change: Change, guard: tuple[str, str] = ("", "")

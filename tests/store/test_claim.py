@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
 import redis
+from pydantic import ValidationError
 
+from celeriac.sessions.codec import UnknownSchema
 from celeriac.sessions.inputs import ContextCompacted, ContextFull, StepReturned, TurnCancelled
 from celeriac.sessions.messages import Role
 from celeriac.sessions.state import StepName
@@ -50,6 +53,35 @@ def test_a_ready_step_is_claimed_with_a_lease(
     assert after.version == claimed.loaded.version != before.version
     assert wake_score(redis_client, sid) == timing.due
     check_indexes(redis_client)
+
+
+@pytest.mark.parametrize(
+    ("newer", "error"),
+    [
+        (b'{"schema_version":99,', UnknownSchema),
+        (b'{"schema_version":1,"of_a_later_version":true,', ValidationError),
+    ],
+    ids=["schema", "field"],
+)
+def test_a_worker_that_cannot_read_a_session_leaves_its_steps_to_others(
+    session_store: SessionStore, redis_client: redis.Redis, newer: bytes, error: type[Exception]
+) -> None:
+    """A step that such a worker kept would count as begun: an attempt lost, or an unknown outcome."""
+    sid = new_session(session_store)
+    step = open_step(session_store, sid)
+    key = SessionKeys.of(sid).session
+    state = redis_client.hget(key, "state")
+    assert isinstance(state, bytes)
+    redis_client.hset(key, "state", state.replace(b'{"schema_version":1,', newer))
+
+    with pytest.raises(error):
+        try_claim(session_store, sid, step, "an-old-worker")
+
+    redis_client.hset(key, "state", state)
+    assert not open_step(session_store, sid).timing.claimed
+    check_indexes(redis_client)
+    claimed = claim(session_store, sid, owner="a-new-worker")
+    assert claimed.step.attempt == 1
 
 
 def test_of_many_workers_one_gets_the_step(session_store: SessionStore) -> None:
