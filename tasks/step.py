@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from celeriac.sessions.errors import NotFound, StoreUnavailable
 from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, StepReturned, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
+from celeriac.sessions.messages import Message
 from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.loaded import Loaded
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _ERROR_MAX_CHARACTERS = 2_000
 _FEW_SIBLINGS = 3
+_FREED_AT_ONCE = 50
 
 Work = Callable[[Runtime, Claim], Input]
 
@@ -49,7 +51,7 @@ def run_step(
     started = time.perf_counter()
     with here.leases.hold(claim):
         if here.stopping.is_set():
-            outcome: Input = StepReturned(claim.step.id, claim.token)
+            outcome: Input = StepReturned(claim.step.id, claim.token, claim.step.call_id)
         else:
             outcome = _run(here, claim, work)
         commit_until_answered(here, claim, outcome)
@@ -57,6 +59,20 @@ def run_step(
         what = f"{name.value} {claim.request.tool}" if claim.request else name.value
         milliseconds = (time.perf_counter() - started) * 1000
         _log.info("%s  %s  %s, %.0f ms", session_id, what, _in_words(outcome), milliseconds)
+    context = list(claim.messages)
+    del claim, outcome
+    _free(context)
+
+
+def _free(context: list[Message]) -> None:
+    """Free a long context bit by bit.
+
+    Freed at once, ten thousand messages would hold up every other thread of this process for many
+    milliseconds: the interpreter is not given away while a list is taken down.
+    """
+    while context:
+        del context[-_FREED_AT_ONCE:]
+        time.sleep(0)
 
 
 def _in_words(outcome: Input) -> str:
