@@ -9,8 +9,8 @@ from statistics import median
 
 from celery import Celery
 
-from benchmarks.machinery import Bench, Row, workers
-from benchmarks.stock import run_chains
+from benchmarks.machinery import Bench, Row, ms, workers
+from benchmarks.stock import StockResult, run_chains
 from celeriac.tasks.urls import broker_url_for
 
 __all__ = ["race"]
@@ -32,15 +32,18 @@ def race(place: Bench, durable: Callable[[], float], *, rounds: int) -> list[Row
         The medians, and the median of each round's ratio to the better stock.
     """
     with ExitStack() as stack:
-        stocks = [_stock(place, count, stack) for count in (1, 2)]
+        runs = [_stock(place, count, stack) for count in (1, 2)]
+        stocks = [partial(_rate, run) for run in runs]
         for one in (*stocks, durable):
             one()  # warm up
         results = [(durable(), *(one() for one in stocks)) for _ in range(rounds)]
+        hop = runs[0](chains=1, hops=_CHAINS * _HOPS)
     ratio = median(ours / max(others) for ours, *others in results)
     target = _TARGET[place.fsync]
     rates = [median(column) for column in zip(*results, strict=True)]
     return [
         *_stock_rows(rates[1:]),
+        Row("stock hop, 1 chain, p50", ms(hop.p50), note=f"p99 {ms(hop.p99)}"),
         Row(
             f"durable steps, {_CHAINS} sessions",
             f"{rates[0]:,.0f} steps/s",
@@ -61,7 +64,11 @@ def _stock_rows(rates: Sequence[float]) -> list[Row]:
     ]
 
 
-def _stock(place: Bench, count: int, stack: ExitStack) -> Callable[[], float]:
+def _rate(run: Callable[..., StockResult]) -> float:
+    return run(chains=_CHAINS, hops=_HOPS).hops_per_second
+
+
+def _stock(place: Bench, count: int, stack: ExitStack) -> Callable[..., StockResult]:
     """Start stock workers on a database of their own."""
     broker = broker_url_for(place.url).replace("virtual_host=0", f"virtual_host={count}")
     app = Celery(f"stock{count}", broker=broker, set_as_current=False)
@@ -70,5 +77,4 @@ def _stock(place: Bench, count: int, stack: ExitStack) -> Callable[[], float]:
     stack.enter_context(
         workers(place, "benchmarks.stock_app", count, "-c", "1", environment=environment)
     )
-    run = partial(run_chains, place, app, "prefork c1", count, chains=_CHAINS, hops=_HOPS)
-    return lambda: run().hops_per_second
+    return partial(run_chains, place, app, "prefork c1", count)

@@ -69,6 +69,8 @@ def running(
     environment = {
         "CELERIAC_REDIS_URL": place.url,
         "CELERIAC_AGENTS": "benchmarks.bench_agent",
+        # The stock workers log nothing of a task either.
+        "CELERIAC_LOG_LEVEL": "WARNING",
         **(environment or {}),
     }
     with workers(place, "celeriac.tasks", count, "-l", "WARNING", environment=environment) as pids:
