@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from celery.worker import state as celery_state
@@ -36,14 +36,16 @@ class Announcer:
 
     Args:
         here: This process's parts.
-        queues: The queues that this worker consumes.
+        queues: Says which queues this worker consumes just now.
         worker: This worker's name.
         concurrency: Steps that it runs at a time.
     """
 
-    def __init__(self, here: Runtime, queues: Sequence[str], worker: str, concurrency: int) -> None:
+    def __init__(
+        self, here: Runtime, queues: Callable[[], Sequence[str]], worker: str, concurrency: int
+    ) -> None:
         self._here = here
-        self._queues = tuple(queues)
+        self._queues = queues
         self._worker = worker
         self._concurrency = concurrency
         self._lists = SessionLists(
@@ -82,7 +84,7 @@ class Announcer:
             seen_at=at,
             pid=os.getpid(),
             host=socket.gethostname(),
-            queues=self._queues,
+            queues=tuple(self._queues()),
             concurrency=self._concurrency,
             version=version("celeriac"),
             running=len(celery_state.active_requests),

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from celery import Celery, bootsteps
@@ -75,7 +76,7 @@ class CeleriacStep(bootsteps.StartStopStep):
     def start(self, worker: _Worker) -> None:
         """Start our threads."""
         here = runtime()
-        queues = list(worker.app.amqp.queues.consume_from)
+        queues = partial(_consumed_queues, worker.app)
         loop = self._loop = WakeLoop(here, queues)
         announcer = Announcer(here, queues, worker.hostname, worker.concurrency)
         shutdown = Shutdown(here, loop.free_claims)
@@ -100,6 +101,11 @@ class CeleriacStep(bootsteps.StartStopStep):
     def terminate(self, parent: object) -> None:
         """Stop our threads."""
         self.stop(parent)
+
+
+def _consumed_queues(app: Celery) -> tuple[str, ...]:
+    """Return the queues that are consumed just now: an operator may cancel one, or add one."""
+    return tuple(app.amqp.queues.consume_from)
 
 
 class Guard:

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.inputs import WokenUp
@@ -38,12 +38,12 @@ class WakeLoop:
 
     Args:
         here: This process's parts.
-        queues: The queues that this worker consumes.
+        queues: Says which queues this worker consumes just now.
     """
 
-    def __init__(self, here: Runtime, queues: Sequence[str]) -> None:
+    def __init__(self, here: Runtime, queues: Callable[[], Sequence[str]]) -> None:
         self._here = here
-        self._queues = tuple(queues)
+        self._queues = queues
         self._interval = here.settings.wake_interval_seconds
         self._lease = here.settings.lease_seconds
         self._outage_after = self._interval * _LONGEST_WAIT + self._lease / 2
@@ -167,14 +167,13 @@ class WakeLoop:
         """
         if not broker_is_store(self._here.settings):
             return frozenset()
+        queues = self._queues()
         with store_errors():
             pipe = self._here.store.client.pipeline(transaction=False)
-            for queue in self._queues:
+            for queue in queues:
                 pipe.llen(queue)
             lengths = pipe.execute()
-        return frozenset(
-            queue for queue, length in zip(self._queues, lengths, strict=True) if length
-        )
+        return frozenset(queue for queue, length in zip(queues, lengths, strict=True) if length)
 
     def _backlogged(self) -> frozenset[str | None]:
         waiting = self.queued()

@@ -13,6 +13,7 @@ from celeriac.sessions.store.keys import SessionKeys, step_field
 from celeriac.sessions.store.packing import pack_session
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks import wake
+from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.wake import WakeLoop
 from tests.store.driving import answer, claim, message, new_session
@@ -37,11 +38,12 @@ class Watch:
         self.store = store
         self.clock = clock
         self.interval = interval
+        self.queues: tuple[str, ...] = ()
         values = {"lease_seconds": LEASE, "wake_interval_seconds": interval}
         settings = store.settings.model_copy(update=values)
         nobody = {"lives": None, "life": None, "owner": "w/1", "worker": "w"}
         here = SimpleNamespace(store=store, settings=settings, agents={}, **nobody)
-        self.loop = WakeLoop(cast("Runtime", here), ())
+        self.loop = WakeLoop(cast("Runtime", here), lambda: self.queues)
         self.session_id = new_session(store)
         self.claimed = claim(store, self.session_id)
 
@@ -135,6 +137,15 @@ def test_a_session_that_cannot_be_read_keeps_no_other_from_being_looked_at(watch
     assert not watch.is_held
     for session_id in broken:
         watch.store.client.zrem(SessionKeys.of(session_id).partition.wake, session_id)
+
+
+def test_a_queue_that_this_worker_no_longer_consumes_is_not_waited_for(watch: Watch) -> None:
+    """Else its watchdog would end a worker that an operator told to leave a queue alone."""
+    watch.store.client.rpush(TOOL_QUEUE, "a message")
+    watch.queues = (MODEL_QUEUE, TOOL_QUEUE)
+    assert watch.loop.queued() == {TOOL_QUEUE}
+    watch.queues = (MODEL_QUEUE,)
+    assert watch.loop.queued() == frozenset()
 
 
 # --- idle sessions are packed
