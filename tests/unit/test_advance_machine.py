@@ -387,8 +387,10 @@ class Sessions(RuleBasedStateMachine):
     def _report(self, claimed: Claimed, event: Input) -> bool:
         """A worker's report is never refused: it counts, or it comes too late and changes nothing."""
         self.claims.remove(claimed)
-        self.reports.append(event)
-        return self.world.apply(event)
+        counts = self.world.apply(event)
+        if counts:  # Else there was no commit whose answer could be lost.
+            self.reports.append(event)
+        return counts
 
     def a_report_comes_again(self, dice: Random) -> None:
         """A commit whose answer was lost is repeated."""
