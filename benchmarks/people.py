@@ -138,6 +138,8 @@ def waiting_rows(sessions: Sessions, *, count: int) -> list[Row]:
     rate = real / (time.monotonic() - started)
     with redis.Redis.from_url(sessions.place.url) as client:
         _copy(client, names[0], count - real)
+        # The copies themselves make work: the store rewrites its log, and grows its tables in passing.
+        wait_for(lambda: _is_calm(client))
     share = _cpu_share(sessions)
     pages = []
     for _ in range(20):
@@ -163,6 +165,11 @@ def _cpu_share(sessions: Sessions) -> float:
     before, begun = cpu_seconds(sessions.processes), time.monotonic()
     wait_for(lambda: time.monotonic() - begun >= _WATCH_SECONDS)
     return (cpu_seconds(sessions.processes) - before) / (time.monotonic() - begun)
+
+
+def _is_calm(client: redis.Redis) -> bool:
+    told = cast("dict[str, int]", client.info("persistence"))
+    return not (told["aof_rewrite_in_progress"] or told["aof_pending_bio_fsync"])
 
 
 def _copy(client: redis.Redis, session_id: str, count: int) -> None:

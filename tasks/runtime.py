@@ -17,6 +17,7 @@ from celeriac.sessions.store.lives import Lives
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.celery import app
 from celeriac.tasks.dispatch import open_store
+from celeriac.tasks.janitor import Janitor
 from celeriac.tasks.leases import LeaseKeeper
 from celeriac.tasks.life import Life, record_of_this_process
 from celeriac.tasks.loop import LoopThread
@@ -40,6 +41,7 @@ class Runtime:
         self.agents = agents
         self.store: SessionStore = open_store(settings, app)
         self.loop = LoopThread()
+        self.janitor = Janitor()
         self.models = ModelClients()
         self.leases = LeaseKeeper(self.store, settings.lease_seconds)
         self.worker = worker

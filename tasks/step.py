@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from celeriac.sessions.errors import NotFound, StoreUnavailable
 from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, StepReturned, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
-from celeriac.sessions.messages import Message
 from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.loaded import Loaded
@@ -24,7 +23,6 @@ _log = logging.getLogger(__name__)
 
 _ERROR_MAX_CHARACTERS = 2_000
 _FEW_SIBLINGS = 3
-_FREED_AT_ONCE = 50
 
 Work = Callable[[Runtime, Claim], Input]
 
@@ -59,20 +57,7 @@ def run_step(
         what = f"{name.value} {claim.request.tool}" if claim.request else name.value
         milliseconds = (time.perf_counter() - started) * 1000
         _log.info("%s  %s  %s, %.0f ms", session_id, what, _in_words(outcome), milliseconds)
-    context = list(claim.messages)
-    del claim, outcome
-    _free(context)
-
-
-def _free(context: list[Message]) -> None:
-    """Free a long context bit by bit.
-
-    Freed at once, ten thousand messages would hold up every other thread of this process for many
-    milliseconds: the interpreter is not given away while a list is taken down.
-    """
-    while context:
-        del context[-_FREED_AT_ONCE:]
-        time.sleep(0)  # noqa: TID251 - it waits for nothing: it gives the interpreter away
+    here.janitor.take(claim.messages)
 
 
 def _in_words(outcome: Input) -> str:
