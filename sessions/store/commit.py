@@ -43,7 +43,11 @@ class Writes:
         except ValueError:
             self.keys.append(key)
             index = len(self.keys)
-        for begin in range(0, len(arguments) or 1, _MOST_ARGUMENTS):
+        if len(arguments) <= _MOST_ARGUMENTS:
+            self.arguments += (len(arguments), command, index, *arguments)
+            self.commands.append((command, key, *arguments))
+            return
+        for begin in range(0, len(arguments), _MOST_ARGUMENTS):
             part = arguments[begin : begin + _MOST_ARGUMENTS]
             self.arguments += (len(part), command, index, *part)
             self.commands.append((command, key, *part))
@@ -84,7 +88,7 @@ def _write_state(
     old = {step.id: step for step in before.steps} if before else {}
     for step in state.steps:
         known = old.pop(step.id, None)
-        if known is None or known.timing != step.timing:
+        if known is None or (known.timing is not step.timing and known.timing != step.timing):
             fields += [step_field(step.id), write_timing(step.timing)]
     writes.add("HSET", keys.session, *fields)
     if old:

@@ -26,6 +26,6 @@ while i <= #ARGV do
   redis.call(ARGV[i + 1], KEYS[tonumber(ARGV[i + 2])], unpack(ARGV, i + 3, i + 2 + count))
   i = i + 3 + count
 end
-redis.call('HSET', KEYS[1], 'commits', string.sub(name .. names, 1, NAMES * #name))
-redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('HSET', KEYS[1], 'commits', string.sub(name .. names, 1, NAMES * #name),
+  'version', string.format('%.0f', tonumber(now[1] or 0) + 1))
 return 1
