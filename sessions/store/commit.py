@@ -27,7 +27,6 @@ class Writes:
     def __init__(self, *first_keys: str) -> None:
         self.keys: list[str] = list(first_keys)
         self.arguments: list[Argument] = []
-        self.commands: list[tuple[Argument, ...]] = []
         self.kept = 0
         """Bytes that the session takes more by what was given to `keep`; packing counts exactly."""
 
@@ -45,12 +44,10 @@ class Writes:
             index = len(self.keys)
         if len(arguments) <= _MOST_ARGUMENTS:
             self.arguments += (len(arguments), command, index, *arguments)
-            self.commands.append((command, key, *arguments))
             return
         for begin in range(0, len(arguments), _MOST_ARGUMENTS):
             part = arguments[begin : begin + _MOST_ARGUMENTS]
             self.arguments += (len(part), command, index, *part)
-            self.commands.append((command, key, *part))
 
 
 def commit_writes(before: SessionState | None, change: Change, settings: Settings) -> Writes:

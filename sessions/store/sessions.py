@@ -7,11 +7,12 @@ rest on. So reading, deciding in Python and committing is safe without locks: wh
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import redis
+from redis.typing import EncodableT
 
 from celeriac.sessions.advance import advance, start
 from celeriac.sessions.calls import CallRequest
@@ -367,24 +368,14 @@ class SessionStore:
     def publish(self, session_id: str, events: Sequence[LiveEvent]) -> None:
         """Publish live events outside a commit (deltas, progress). Best effort: never raises."""
         keys = SessionKeys.of(session_id)
-        writes = Writes()
-        for event in events:
-            writes.add(
-                "XADD",
-                keys.events,
-                "MAXLEN",
-                "~",
-                self.settings.events_max,
-                "*",
-                "e",
-                event.encode(),
-            )
-        writes.add("EXPIRE", keys.events, self.settings.events_ttl_seconds)
         try:
             with self.client.pipeline(transaction=False) as pipe:
-                send = cast("Callable[..., object]", pipe.execute_command)
-                for command in writes.commands:
-                    send(*command)
+                for event in events:
+                    fields: dict[EncodableT, EncodableT] = {"e": event.encode()}
+                    pipe.xadd(
+                        keys.events, fields, maxlen=self.settings.events_max, approximate=True
+                    )
+                pipe.expire(keys.events, self.settings.events_ttl_seconds)
                 pipe.execute()
         except redis.RedisError:
             return
