@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ReasoningDelta,
         TextDelta,
     )
+    from celeriac.sessions.model_settings import ModelSettings
     from celeriac.sessions.tools import (
         ToolContext,
         ToolDefinition,
@@ -60,6 +61,7 @@ __all__ = [
     "ModelError",
     "ModelReply",
     "ModelRequest",
+    "ModelSettings",
     "NotFound",
     "ReasoningDelta",
     "Refused",
@@ -102,6 +104,7 @@ _HOMES = {
         "ReasoningDelta",
         "TextDelta",
     ),
+    "celeriac.sessions.model_settings": ("ModelSettings",),
     "celeriac.sessions.tools": (
         "ToolContext",
         "ToolDefinition",

@@ -89,7 +89,7 @@ class LiteLlmClient:
             await _close(response)
 
     def _arguments(self, request: ModelRequest) -> dict[str, object]:
-        arguments: dict[str, object] = dict(request.settings)
+        arguments: dict[str, object] = dict(request.settings.extra)
         arguments.update(
             model=request.model,
             messages=chat_messages(request),

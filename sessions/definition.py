@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.errors import DefinitionError
 from celeriac.sessions.model import ModelClient
+from celeriac.sessions.model_settings import ModelSettings
 from celeriac.sessions.tools import FunctionTool, ToolPolicy, ToolSource
 
 __all__ = ["AgentDefinition", "CompactionPolicy"]
@@ -66,6 +67,7 @@ class AgentDefinition:
         instructions: The system prompt; a change takes effect at the next model call of every session.
         models: Allowed models, the default first.
         model_clients: Clients of your own by model name; any other name goes to the worker's clients.
+        model_settings: Temperature, reasoning effort and so on; for every model, or by model name.
         tools: Functions made by `tool`.
         tool_sources: Sources of more tools.
         tool_policies: Effect and approval of plain tools by name, over what the tool declares.
@@ -83,6 +85,9 @@ class AgentDefinition:
     instructions: str
     models: Sequence[str] = ("demo",)
     model_clients: Mapping[str, ModelClient] = field(default_factory=dict)
+    model_settings: ModelSettings | Mapping[str, ModelSettings] = field(
+        default_factory=ModelSettings
+    )
     tools: Sequence[FunctionTool] = ()
     tool_sources: Sequence[ToolSource] = ()
     tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
@@ -108,6 +113,12 @@ class AgentDefinition:
                 f"agent {self.name}: plan_mode_enabled needs BuiltInTool.WRITE_TODOS in built_in_tools"
             )
         self._check_tools()
+
+    def settings_of(self, model: str) -> ModelSettings:
+        """Return how the agent asks a model."""
+        if isinstance(self.model_settings, ModelSettings):
+            return self.model_settings
+        return self.model_settings.get(model, ModelSettings())
 
     def _check_tools(self) -> None:
         names: set[str] = {built_in.value for built_in in self.built_in_tools}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.messages import Message, Usage
+from celeriac.sessions.model_settings import ModelSettings
 from celeriac.sessions.tools import ToolDefinition
 
 __all__ = [
@@ -60,7 +61,7 @@ class ModelRequest:
     turn_id: str
     attempt: int
     timeout_seconds: float
-    settings: Mapping[str, JsonValue] = field(default_factory=dict)
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,9 @@ def request_for(
     """Make the request that a claimed step sends, with the whole active context."""
     state = claim.loaded.state
     allowed = here.models_of(agent)
+    model = state.model if state.model in allowed else allowed[0]
     return ModelRequest(
-        model=state.model if state.model in allowed else allowed[0],
+        model=model,
         instructions=instructions,
         messages=claim.messages,
         tools=tools,
@@ -68,6 +69,7 @@ def request_for(
         turn_id=state.turn.id if state.turn else "",
         attempt=claim.step.attempt,
         timeout_seconds=here.settings.model_timeout_seconds,
+        settings=agent.settings_of(model),
     )
 
 
