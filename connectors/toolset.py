@@ -126,7 +126,10 @@ class Toolset:
             arguments = _parse(call.arguments)
             tool.validate(arguments)
         except InvalidArguments as error:
-            return PlannedCall(reference=reference, request=request, refused=str(error))
+            ordered = tool.definition.ordered
+            return PlannedCall(
+                reference=reference, request=request, refused=str(error), ordered=ordered
+            )
         request = request.model_copy(update={"arguments": arguments})
         return _planned(reference, request, arguments, tool)
 

@@ -36,6 +36,7 @@ __all__ = [
     "ask_for_approval",
     "attempt_broke",
     "backoff_ms",
+    "begin",
     "cancel_unstarted",
     "definition_changed",
     "open_call",
@@ -51,7 +52,10 @@ _STATE_TEXT_BYTES = 2_000
 
 
 def open_call(draft: Draft, planned: PlannedCall) -> None:
-    """Open a call of a new response: refused at once, waiting for approval, or ready to run."""
+    """Open a call of a new response: refused at once, waiting, or ready to run.
+
+    An ordered one gets no step here: `write_order` begins it when its turn comes.
+    """
     request = planned.request
     draft.change.requests.append(request)
     call = OpenCall(
@@ -75,8 +79,14 @@ def open_call(draft: Draft, planned: PlannedCall) -> None:
         _cancel(draft, call, CallStatus.PENDING)
     elif planned.built_in is not None:
         built_in_rules.open_built_in(draft, call, planned.built_in, request.arguments)
-    elif planned.requires_approval:
-        ask_for_approval(draft, call, planned.digest, None)
+    elif not call.ordered:
+        begin(draft, call)
+
+
+def begin(draft: Draft, call: OpenCall) -> None:
+    """Ask for a call's approval if it needs one, else make it ready to run."""
+    if call.requires_approval:
+        ask_for_approval(draft, call, call.digest, None)
     else:
         start_call(draft, call)
 
@@ -252,6 +262,9 @@ def cancel_unstarted(draft: Draft) -> None:
             _settle_unknown(draft, call, f"stopped before it could be tried again{why}")
         else:
             _cancel(draft, call, call.status if step.name.waits else _ready_status(step))
+    for call in draft.turn.calls:
+        if draft.state.waits_its_turn(call):
+            _cancel(draft, call, CallStatus.PENDING)
 
 
 def _ready_status(step: Step) -> CallStatus:

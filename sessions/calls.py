@@ -179,6 +179,8 @@ class CallRecord(_Record):
     waits_until: int | None = None
     """When an open wait ends by itself: a timer's time, or the expiry of an approval."""
     last_error: str | None = None
+    waits_its_turn: bool = False
+    """An ordered write that has not begun, because those before it in its response have not ended."""
     skipped: bool = False
     result: JsonValue = None
     error: str | None = None

@@ -151,11 +151,11 @@ class OpenCall(_Part):
     approval_timeout_ms: int | None = None
     decision: Decision | None = None
     ordered: bool = False
+    """A write that runs only when the ordered writes before it in the response have succeeded."""
     shown_bytes: int | None = None
     """How much of the result the model reads; None is the worker's default."""
     attempts: int = 0
     """Attempts that were handed to the tool, or may have been."""
-    skipped: bool = False
 
 
 class ControlVerb(StrEnum):
@@ -268,3 +268,8 @@ class SessionState(_Part):
         """Return the open turn's call of that id, if there is one."""
         calls = self.turn.calls if self.turn else ()
         return next((call for call in calls if call.id == call_id), None)
+
+    def waits_its_turn(self, call: OpenCall) -> bool:
+        """Whether an open call is an ordered write that others come before: it has no step yet."""
+        open_and_ordered = call.ordered and not call.status.settled
+        return open_and_ordered and all(step.call_id != call.id for step in self.steps)

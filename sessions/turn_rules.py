@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.sessions import built_in_rules, call_rules
+from celeriac.sessions import built_in_rules, call_rules, write_order
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.draft import Draft, TextSource
 from celeriac.sessions.errors import Conflict, NotFound
@@ -273,6 +273,8 @@ def _still_unknown(draft: Draft) -> str:
 
 def go_on(draft: Draft) -> None:
     """Take the turn further once no step of it is open: resume, apply a control, or call the model."""
+    if draft.turn.calls:
+        write_order.take_next(draft)
     if draft.state.steps:
         return
     if draft.turn.calls:

@@ -37,6 +37,7 @@ def call_record(
     known: dict[str, object] = dict(request)
     if call is not None:
         known |= _open_fields(call, step)
+        known["waits_its_turn"] = state.waits_its_turn(call)
     if outcome is not None:
         known |= {
             "status": outcome.status,

@@ -151,6 +151,8 @@ def call_chip(call: CallRecord) -> Chip:
     """Say where a call is."""
     if call.status is CallStatus.SUCCEEDED and (own := _built_in(call)):
         return _BUILT_IN_DONE[own]
+    if call.waits_its_turn:
+        return Chip("Waits its turn", "quiet")
     if _not_run(call):
         return Chip("Not run", "quiet" if call.skipped else "warn")
     return _CALLS[call.status]

@@ -20,7 +20,14 @@ from celeriac.sessions.draft import Change
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.snapshot import StepRecord
-from celeriac.sessions.state import NEVER_SENT, SessionState, SessionStatus, Step, StepName
+from celeriac.sessions.state import (
+    NEVER_SENT,
+    OpenCall,
+    SessionState,
+    SessionStatus,
+    Step,
+    StepName,
+)
 from celeriac.sessions.views import session_summary, turn_view
 
 STATE_MAX_BYTES = 16_000
@@ -87,9 +94,17 @@ def _check_step(step: Step) -> None:
 
 def _check_calls(state: SessionState) -> None:
     calls = state.turn.calls if state.turn else ()
+    before: list[OpenCall] = []
     for call in calls:
         steps = [step for step in state.steps if step.call_id == call.id]
-        assert len(steps) == (0 if call.status.settled else 1), f"{call.id} is {call.status}"
+        writes = [one for one in before if one.ordered]
+        if call.ordered and not all(one.status is CallStatus.SUCCEEDED for one in writes):
+            assert (steps, call.attempts) == ([], 0), f"{call.id} began before its turn"
+        if state.waits_its_turn(call):
+            assert any(not one.status.settled for one in writes), f"{call.id} waits for nothing"
+        else:
+            assert len(steps) == (0 if call.status.settled else 1), f"{call.id} is {call.status}"
+        before.append(call)
         waits = WAITS.get(steps[0].name) if steps else None
         assert waits is (call.status if call.status in WAITS.values() else None)
     known = {call.id for call in calls}

@@ -518,7 +518,7 @@ class Sessions(RuleBasedStateMachine):
 
 def _response(dice: Random, first: int, *, plan_only: bool) -> list[PlannedCall]:
     """The calls of a response, of every kind and mixed; none is a final answer."""
-    ids = [f"call_{first + number}" for number in range(dice.choice([0, 1, 1, 2, 3]))]
+    ids = [f"call_{first + number}" for number in range(dice.choice([0, 1, 1, 2, 3, 5]))]
     kinds = [BuiltInTool.WRITE_TODOS] if plan_only else [None, None, None, *BuiltInTool]
     return [_call(dice, call_id, dice.choice(kinds)) for call_id in ids]
 
@@ -534,7 +534,13 @@ def _call(dice: Random, call_id: str, kind: BuiltInTool | None) -> PlannedCall:
         case None:
             asks = dice.random() < 0.4
             expires = dice.choice([None, 2_000, 60_000]) if asks else None
-            return planned(call_id, dice.choice(EFFECTS), asks=asks, approval_timeout_ms=expires)
+            return planned(
+                call_id,
+                dice.choice(EFFECTS),
+                asks=asks,
+                approval_timeout_ms=expires,
+                ordered=dice.random() < 0.5,
+            )
 
 
 def _opened(call: PlannedCall, now: int) -> Call:

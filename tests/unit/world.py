@@ -81,6 +81,7 @@ def planned(
     approval_timeout_ms: int | None = None,
     built_in: BuiltInTool | None = None,
     arguments: JsonValue = None,
+    ordered: bool = False,
 ) -> PlannedCall:
     """A call as the toolset would plan it; its tool is named after its Call ID unless it is built in."""
     tool = built_in.value if built_in else call_id.removeprefix("call_") + "_tool"
@@ -104,6 +105,7 @@ def planned(
         shown_bytes=shown_bytes,
         approval_timeout_ms=approval_timeout_ms,
         built_in=built_in,
+        ordered=ordered,
     )
 
 
