@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
-__all__ = ["retry_after_seconds"]
+__all__ = ["retry_after_seconds", "retry_delay_in"]
+
+_DELAY = re.compile(r"retryDelay\W{1,8}(\d{1,9}(?:\.\d{1,9})?)s")
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
@@ -26,6 +29,19 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
     text = lower.get("retry-after")
     seconds = _number(text)
     return seconds if seconds is not None else _until(text, now)
+
+
+def retry_delay_in(text: str) -> float | None:
+    """Read the wait that Google gives in the error itself, as ``"retryDelay": "34.07s"``.
+
+    Args:
+        text: The error.
+
+    Returns:
+        Seconds from now; None when there is none.
+    """
+    found = _DELAY.search(text)
+    return float(found.group(1)) if found else None
 
 
 def _number(text: str | None) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.context import text_tokens
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.jsonsafe import clean_text, truncate_text
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
@@ -56,13 +57,16 @@ def summary_of(reply: ModelReply) -> str:
     Raises:
         ModelError: It is blank, cut or no mere text, so that nothing may be replaced by it.
     """
-    if reply.calls:
-        raise ModelError("the summary came with tool calls", retryable=True)
-    if reply.finish_reason in {"length", "content_filter"}:
-        raise ModelError(f"the summary was cut ({reply.finish_reason})", retryable=True)
     text = clean_text(reply.text).strip()
-    if not text:
-        raise ModelError("the summary is empty", retryable=True)
+    fault = ""
+    if reply.calls:
+        fault = "the summary came with tool calls"
+    elif reply.finish_reason in {"length", "content_filter"}:
+        fault = f"the summary was cut ({reply.finish_reason})"
+    elif not text:
+        fault = "the summary is empty"
+    if fault:
+        raise ModelError(fault, retryable=True, kind=FailureKind.BROKEN, usage=reply.usage)
     return text
 
 

@@ -15,6 +15,8 @@ Where no attempt was ever handed to the tool, the call is failed and says that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import JsonValue
 
 from celeriac.sessions import built_in_rules
@@ -225,15 +227,17 @@ def retry(
     delay_ms: int | None,
     backoff_seconds: float | None,
     word: str,
+    facts: Mapping[str, object] | None = None,
 ) -> None:
     """Schedule the next attempt of a step; the wait holds no worker and no message."""
-    draft.attempt_ended(step, word, error=error, note="will be tried again")
+    draft.attempt_ended(step, word, error=error, note="will be tried again", facts=facts)
     wait = backoff_ms(draft, step.attempt, backoff_seconds) if delay_ms is None else delay_ms
     at = draft.now + wait
     timing = StepTiming(not_before=at, due=at) if wait else draft.sent_now()
     again = step.evolve(
         attempt=step.attempt + 1,
         last_error=truncate_text(error, _STATE_TEXT_BYTES),
+        last_failure=(facts or {}).get("failure"),
         timing=timing,
     )
     draft.replace_step(again)

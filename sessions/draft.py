@@ -6,6 +6,7 @@ knows no rule about what happens next; those are in `advance` and its neighbours
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -200,33 +201,44 @@ class Draft:
         self.update(steps=tuple(step if old.id == step.id else old for old in self.state.steps))
 
     def end_step(
-        self, step: Step, status: str, *, error: str | None = None, note: str | None = None
+        self,
+        step: Step,
+        status: str,
+        *,
+        error: str | None = None,
+        note: str | None = None,
+        facts: Mapping[str, object] | None = None,
     ) -> None:
         """Close a step and write it into the history."""
         self.update(steps=tuple(old for old in self.state.steps if old.id != step.id))
-        self.attempt_ended(step, status, error=error, note=note)
+        self.attempt_ended(step, status, error=error, note=note, facts=facts)
 
     def attempt_ended(
-        self, step: Step, status: str, *, error: str | None = None, note: str | None = None
+        self,
+        step: Step,
+        status: str,
+        *,
+        error: str | None = None,
+        note: str | None = None,
+        facts: Mapping[str, object] | None = None,
     ) -> None:
-        """Write one attempt (or wait) of a step into the history."""
+        """Write one attempt (or wait) of a step into the history, with the facts of its model call if any."""
         call = self.state.call(step.call_id) if step.call_id else None
-        self.change.history.append(
-            StepRecord(
-                id=step.id,
-                name=step.name,
-                status=status,
-                turn_id=self.state.turn.id if self.state.turn else None,
-                call_id=step.call_id,
-                tool=call.tool if call else None,
-                attempt=step.attempt,
-                started_at=step.timing.claimed_at or step.created_at,
-                ended_at=self.now,
-                worker=step.timing.owner or None,
-                error=error,
-                note=note,
-            )
+        record = StepRecord(
+            id=step.id,
+            name=step.name,
+            status=status,
+            turn_id=self.state.turn.id if self.state.turn else None,
+            call_id=step.call_id,
+            tool=call.tool if call else None,
+            attempt=step.attempt,
+            started_at=step.timing.claimed_at or step.created_at,
+            ended_at=self.now,
+            worker=step.timing.owner or None,
+            error=error,
+            note=note,
         )
+        self.change.history.append(record.model_copy(update=facts) if facts else record)
         self.event(
             EventType.STEP_ENDED,
             step_id=step.id,

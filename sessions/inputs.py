@@ -18,6 +18,7 @@ from celeriac.sessions.calls import (
     LateResult,
     ToolEffect,
 )
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import CallReference, Usage
 
 __all__ = [
@@ -120,6 +121,9 @@ class ModelReplied:
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
     model: str | None = None
+    reported_model: str | None = None
+    first_token_ms: int | None = None
+    latency_ms: int | None = None
     context_full: bool = False
     """The context was over the threshold, but nothing (more) could be done about it."""
 
@@ -142,6 +146,8 @@ class ContextFull:
     compact_before: int
     """Seq of the first message that stays as it is."""
     reason: str
+    refused: bool = False
+    """Whether the provider said so, rather than our own estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,10 @@ class ContextCompacted:
     text: str
     usage: Usage = field(default_factory=Usage)
     model: str | None = None
+    reported_model: str | None = None
+    finish_reason: str | None = None
+    first_token_ms: int | None = None
+    latency_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +192,10 @@ class StepFailed:
     """Whether the tool was entered, or may have been. For `RunModel` it does not matter."""
     delay_ms: int | None = None
     """The wait that the provider asked for."""
+    kind: FailureKind | None = None
+    """What kind of failure of a model call it was."""
+    usage: Usage | None = None
+    """What a failed model call used all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from celeriac.sessions.calls import CallStatus
+from celeriac.sessions.failures import FailureKind
 
 __all__ = ["CallReference", "Message", "Role", "Usage"]
 
@@ -27,16 +28,35 @@ class Role(StrEnum):
 
 
 class Usage(BaseModel):
-    """Tokens and cost of one or more model calls. Unknown is None, never 0."""
+    """Tokens and cost of one or more model calls. Unknown is None, never 0.
+
+    A sum holds what is known; `uncounted_calls` and `unpriced_calls` say how many calls it lacks.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_tokens: int | None = None
+    """All tokens that were read, from a cache or not."""
     output_tokens: int | None = None
+    """All tokens that were written, reasoning included."""
     cached_tokens: int | None = None
+    """Those of the input that a cache had."""
+    cache_write_tokens: int | None = None
+    """Those of the input that were written into a cache."""
     reasoning_tokens: int | None = None
+    """Those of the output that were reasoning."""
     cost_usd: float | None = None
     model_calls: int = 0
+    uncounted_calls: int = 0
+    """Calls of these whose tokens are unknown."""
+    unpriced_calls: int = 0
+    """Calls of these whose cost is unknown."""
+
+    def of_one_call(self) -> Usage:
+        """Return what one call used, ready to be added to others."""
+        uncounted = self.input_tokens is None or self.output_tokens is None
+        counts = {"uncounted_calls": int(uncounted), "unpriced_calls": int(self.cost_usd is None)}
+        return self.model_copy(update={"model_calls": 1, **counts})
 
     def plus(self, other: Usage) -> Usage:
         """Return the sum; a figure unknown on both sides stays unknown."""
@@ -44,9 +64,12 @@ class Usage(BaseModel):
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
             reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
             cost_usd=_sum(self.cost_usd, other.cost_usd),
             model_calls=self.model_calls + other.model_calls,
+            uncounted_calls=self.uncounted_calls + other.uncounted_calls,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
         )
 
 
@@ -94,8 +117,20 @@ class Message(BaseModel):
     status: CallStatus | None = None
     """For a tool message: how its call ended."""
     model: str | None = None
+    """The model that was asked."""
+    reported_model: str | None = None
+    """The model that answered, as its provider names it."""
     finish_reason: str | None = None
     usage: Usage | None = None
+    """What the call used that put out this message."""
+    first_token_ms: int | None = None
+    """Milliseconds from the request to the first piece of text or reasoning."""
+    latency_ms: int | None = None
+    """Milliseconds from the request to the end of the response."""
+    turn_usage: Usage | None = None
+    """On the message that ended a turn: what all its model calls used, if that was more than this one."""
+    failure: FailureKind | None = None
+    """On the notice of a failed turn: what kind of failure of the model it was."""
     covers_before: int | None = None
     """For a summary: it stands for all messages with a lower seq than this."""
     interrupted: bool = False

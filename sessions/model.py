@@ -9,6 +9,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Message, Usage
 from celeriac.sessions.model_settings import ModelSettings
 from celeriac.sessions.tools import ToolDefinition
@@ -32,6 +33,8 @@ class ModelError(CeleriacError):
         retryable: Whether the same request may work later.
         retry_after_seconds: The wait that the provider asked for, if any.
         context_full: Whether the request was too long for the model.
+        kind: What kind of failure it was, if that is known.
+        usage: What the attempt used all the same; None when nothing, as far as is known.
     """
 
     def __init__(
@@ -41,11 +44,15 @@ class ModelError(CeleriacError):
         retryable: bool,
         retry_after_seconds: float | None = None,
         context_full: bool = False,
+        kind: FailureKind | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
         self.context_full = context_full
+        self.kind = FailureKind.TOO_LARGE if context_full else kind
+        self.usage = usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,13 @@ class ModelReply:
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
     model: str | None = None
+    """The model that was asked: its items go back to no other."""
+    reported_model: str | None = None
+    """The model that answered, as its provider names it."""
+    first_token_ms: int | None = None
+    """Milliseconds to the first delta; measured by the step that reads the stream."""
+    latency_ms: int | None = None
+    """Milliseconds to this reply; measured likewise."""
 
 
 class ModelClient(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from celeriac.sessions.calls import CallRecord
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Message, Usage
 from celeriac.sessions.plans import Plan
 from celeriac.sessions.state import QueuedMessage, SessionStatus, StepName
@@ -68,6 +69,8 @@ class StepView(_View):
     due: int | None
     owner: str | None
     last_error: str | None
+    last_failure: FailureKind | None = None
+    """What kind of failure the last attempt of a model call was."""
 
 
 class TurnView(_View):
@@ -137,6 +140,15 @@ class StepRecord(_View):
     worker: str | None = None
     error: str | None = None
     note: str | None = None
+    model: str | None = None
+    """Of a model call, like the fields below; they mean what they mean in `Message`."""
+    reported_model: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    first_token_ms: int | None = None
+    latency_ms: int | None = None
+    failure: FailureKind | None = None
+    """What kind of failure of a model call it was."""
 
 
 class SessionSummary(_View):

@@ -13,6 +13,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac.sessions.calls import CallStatus, Decision, ToolEffect
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Usage
 from celeriac.sessions.plans import Plan
 
@@ -130,6 +131,7 @@ class Step(_Part):
     queue: str | None = None
     created_at: int
     last_error: str | None = None
+    last_failure: FailureKind | None = None
     timing: StepTiming = Field(exclude=True, default=StepTiming(not_before=0))
 
 
@@ -193,6 +195,8 @@ class Turn(_Part):
     """Seq of the first message that the open `CompactContext` leaves as it is."""
     compactions: int = 0
     """Compactions since a model call last found the context small enough."""
+    refused_as_too_large: bool = False
+    """Whether the provider refused the context since then; it is compacted for that once."""
 
     @property
     def may_compact(self) -> bool:

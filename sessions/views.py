@@ -125,6 +125,7 @@ def _step_view(step: Step) -> StepView:
         due=timing.due if step.name.waits else None,
         owner=timing.owner or None,
         last_error=step.last_error,
+        last_failure=step.last_failure,
     )
 
 

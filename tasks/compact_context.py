@@ -34,7 +34,17 @@ def _work(here: Runtime, claim: Claim) -> Input:
     reply = _ask(here, claim, agent)
     if isinstance(reply, ModelInterrupted):
         return ModelInterrupted(claim.step.id, claim.token, "")
-    return ContextCompacted(claim.step.id, claim.token, summary_of(reply), reply.usage, reply.model)
+    return ContextCompacted(
+        claim.step.id,
+        claim.token,
+        summary_of(reply),
+        reply.usage,
+        model=reply.model,
+        reported_model=reply.reported_model,
+        finish_reason=reply.finish_reason,
+        first_token_ms=reply.first_token_ms,
+        latency_ms=reply.latency_ms,
+    )
 
 
 def _ask(here: Runtime, claim: Claim, agent: AgentDefinition) -> ModelReply | ModelInterrupted:

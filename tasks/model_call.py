@@ -6,13 +6,16 @@ import contextlib
 import queue
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from celeriac.connectors.redaction import without_secrets
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.inputs import ModelInterrupted
 from celeriac.sessions.jsonsafe import clean_text
+from celeriac.sessions.messages import Usage
 from celeriac.sessions.model import (
     ModelClient,
     ModelError,
@@ -129,17 +132,34 @@ class _Reading:
         self._text = ""
         self._pending: dict[EventType, str] = {}
         self._published_at = 0.0
+        self._began_at = 0.0
+        self._first_at: float | None = None
 
     def read(self) -> ModelReply | ModelInterrupted:
         """Return the complete reply, or what there was of it when the turn was stopped."""
+        self._began_at = time.monotonic()
         running = self._here.loop.submit(self._pump())
         reply: ModelReply | ModelInterrupted | None = None
         try:
-            reply = self._collect(time.monotonic() + self._request.timeout_seconds)
+            reply = self._collect(self._began_at + self._request.timeout_seconds)
+        except ModelError as error:
+            if error.usage is None and self._first_at is not None:
+                error.usage = Usage()  # the provider charges for what it has streamed
+            raise
         finally:
             if not isinstance(reply, ModelReply):
                 self._here.loop.cancel(running)
-        return reply
+        return self._timed(reply) if isinstance(reply, ModelReply) else reply
+
+    def _timed(self, reply: ModelReply) -> ModelReply:
+        return replace(
+            reply,
+            first_token_ms=None if self._first_at is None else self._since_began(self._first_at),
+            latency_ms=self._since_began(time.monotonic()),
+        )
+
+    def _since_began(self, at: float) -> int:
+        return round((at - self._began_at) * 1000)
 
     async def _pump(self) -> None:
         try:
@@ -150,7 +170,8 @@ class _Reading:
                     # Nothing comes after it. Left to the garbage collector, a stream would be closed later.
                     await _close(stream)
                     return
-            self._items.put(_Broken(ModelError("the stream ended without a reply", retryable=True)))
+            ended = "the stream ended without a reply"
+            self._items.put(_Broken(ModelError(ended, retryable=True, kind=FailureKind.BROKEN)))
         except BaseException as error:  # noqa: BLE001 - raised again in the step's thread
             self._items.put(_Broken(error))
 
@@ -160,7 +181,11 @@ class _Reading:
             now = time.monotonic()
             if now >= deadline:
                 limit = self._request.timeout_seconds
-                raise ModelError(f"no complete response within {limit:g} s", retryable=True)
+                raise ModelError(
+                    f"no complete response within {limit:g} s",
+                    retryable=True,
+                    kind=FailureKind.TIMEOUT,
+                )
             if now >= look_at:
                 look_at = now + _LOOK_SECONDS
                 if self._stopped():
@@ -185,6 +210,7 @@ class _Reading:
         return max(until - now, 0.001)
 
     def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        self._first_at = self._first_at or time.monotonic()
         if not self._shown:
             return
         kind = EventType.REASONING_DELTA
@@ -223,4 +249,4 @@ async def _close(stream: AsyncIterator[object]) -> None:
 def _as_model_error(error: BaseException) -> ModelError:
     if isinstance(error, ModelError):
         return error
-    return ModelError(error_text(error), retryable=True)
+    return ModelError(without_secrets(error_text(error)), retryable=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.built_in import BuiltInTool, plan_instructions
 from celeriac.sessions.context import choose_cut, request_tokens
-from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.inputs import ContextFull, Input, ModelInterrupted, ModelReplied
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
@@ -48,17 +50,41 @@ def _work(here: Runtime, claim: Claim) -> Input:
     try:
         reply = read_reply(here, claim, agent, request)
     except ModelError as error:
-        if policy is None or not error.context_full:
+        if not error.context_full:
             raise
-        # The model's window is smaller than the policy says, or its tokens are.
-        keep = min(policy.keep_recent_tokens, tokens // 4)
-        compact = _compact_first(claim, keep, clean_text(str(error)))
-        if compact is None:
-            raise
-        return compact
+        return _refused_as_too_large(claim, request, policy, error)
     if isinstance(reply, ModelInterrupted):
         return reply
     return _replied(claim, reply, toolset, request, context_full=full)
+
+
+def _refused_as_too_large(
+    claim: Claim, request: ModelRequest, policy: CompactionPolicy | None, error: ModelError
+) -> ContextFull:
+    """Compact once for it: the model's window is smaller than the policy says, or its tokens are.
+
+    Raises:
+        ModelError: That cannot help, or has not helped.
+    """
+    turn = claim.loaded.state.turn
+    tried = turn is not None and turn.refused_as_too_large
+    compact = None
+    if policy is not None and not tried:
+        keep = min(policy.keep_recent_tokens, request_tokens(request) // 4)
+        compact = _compact_first(claim, keep, clean_text(str(error)))
+    if compact is not None:
+        return replace(compact, refused=True)
+    why = "even its newest messages alone"
+    if policy is None:
+        why = "and this agent has no CompactionPolicy, which would summarise the older messages"
+    elif tried or (turn is not None and not turn.may_compact):
+        why = "even with its older messages summarised"
+    raise ModelError(
+        f"the conversation is too large for the model {request.model}, {why}; it says: {error}",
+        retryable=False,
+        context_full=True,
+        usage=error.usage,
+    ) from error
 
 
 def _check_size(here: Runtime, claim: Claim) -> None:
@@ -115,5 +141,8 @@ def _replied(
         usage=reply.usage,
         finish_reason=reply.finish_reason,
         model=reply.model or request.model,
+        reported_model=reply.reported_model,
+        first_token_ms=reply.first_token_ms,
+        latency_ms=reply.latency_ms,
         context_full=context_full,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -123,7 +124,10 @@ def _model_failed(claim: Claim, error: ModelError) -> StepFailed:
         claim.token,
         clean_text(str(error)),
         retryable=error.retryable,
-        delay_ms=None if delay is None else int(delay * 1000),
+        # Never before the moment that was asked for.
+        delay_ms=None if delay is None else math.ceil(delay * 1000),
+        kind=error.kind,
+        usage=error.usage,
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.events import EventType
-from celeriac.sessions.inputs import ModelInterrupted, ModelReplied
-from celeriac.sessions.messages import Role
+from celeriac.sessions.inputs import ContextCompacted, ModelInterrupted, ModelReplied
+from celeriac.sessions.messages import Role, Usage
 from celeriac.sessions.state import MOST_COMPACTIONS, SessionStatus, StepName
 from tests.unit.world import ONCE, World, planned
 
@@ -213,3 +213,36 @@ def test_compactions_that_do_not_help_are_few_and_a_reply_that_fits_forgets_them
     world.reply(planned("call_b"))
     world.ended(world.start_call("call_b"))
     assert world.turn.may_compact
+
+
+def test_a_context_that_the_provider_refused_is_compacted_for_that_once(world: World) -> None:
+    world.finds_full(2, refused=True)
+    assert world.turn.refused_as_too_large
+    withdrawn = [e.data for e in world.events if e.type is EventType.TEXT_WITHDRAWN]
+    assert len(withdrawn) == 1, "the provider may have streamed before it refused"
+    world.compacts()
+    assert world.turn.refused_as_too_large
+    world.reply(planned("call_a"))
+    assert not world.turn.refused_as_too_large
+
+
+def test_a_summary_counts_with_its_facts(world: World) -> None:
+    world.finds_full(2)
+    step = world.start_compaction()
+    usage = Usage(input_tokens=9, output_tokens=3, cost_usd=0.25)
+    compacted = ContextCompacted(
+        step.id, step.timing.token, "So it was.", usage, "m", finish_reason="stop", latency_ms=40
+    )
+    world.apply(compacted)
+    [record] = [entry for entry in world.history if entry.name is StepName.COMPACT_CONTEXT]
+    for kept in (world.log[-1], record):
+        assert (kept.model, kept.usage, kept.finish_reason) == ("m", usage, "stop")
+        assert kept.latency_ms == 40
+    assert world.turn.usage == usage.of_one_call()
+
+
+def test_a_summary_that_is_not_used_counts_too(world: World) -> None:
+    world.finds_full(2)
+    world.breaks(world.start_compaction(), usage=Usage(input_tokens=9, cost_usd=0.25))
+    assert world.turn.usage.cost_usd == 0.25
+    assert world.turn.usage.uncounted_calls == 1

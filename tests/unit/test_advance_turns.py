@@ -10,7 +10,13 @@ from celeriac.sessions.calls import DID_NOT_RUN, CallStatus
 from celeriac.sessions.draft import Rules
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventType
-from celeriac.sessions.inputs import MessageSent, ModelReplied, QueuedMessageDeleted
+from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.inputs import (
+    MessageSent,
+    ModelInterrupted,
+    ModelReplied,
+    QueuedMessageDeleted,
+)
 from celeriac.sessions.messages import Role, Usage
 from celeriac.sessions.state import SessionStatus, StepName
 from tests.unit.world import IDEMPOTENT, NOON, ONCE, READ, World, planned
@@ -148,8 +154,66 @@ def test_usage_is_summed_for_the_turn_and_the_session_and_unknown_stays_unknown(
         world.send("hello", f"m{world.state.turns}")
         step = world.start_model()
         world.apply(ModelReplied(step.id, step.timing.token, "hi", usage=known))
-    assert world.state.usage == Usage(input_tokens=15, cost_usd=0.5, model_calls=2)
+    assert world.state.usage == Usage(
+        input_tokens=15, cost_usd=0.5, model_calls=2, uncounted_calls=2, unpriced_calls=1
+    )
     assert world.state.usage.output_tokens is None
+
+
+KNOWN = Usage(input_tokens=10, output_tokens=2, cached_tokens=8, cache_write_tokens=1, cost_usd=0.5)
+
+
+def test_a_call_is_recorded_with_its_facts_in_its_message_and_in_the_history() -> None:
+    world = World()
+    world.send("hello")
+    step = world.start_model()
+    facts = {
+        "model": "m",
+        "reported_model": "m-2026-11-30",
+        "finish_reason": "stop",
+        "usage": KNOWN,
+        "first_token_ms": 120,
+        "latency_ms": 900,
+    }
+    world.apply(ModelReplied(step.id, step.timing.token, "hi", **facts))  # type: ignore[arg-type]
+    [record] = [entry for entry in world.history if entry.id == step.id]
+    for name, value in facts.items():
+        assert getattr(world.log[-1], name) == value
+        assert getattr(record, name) == value
+    assert world.log[-1].turn_usage is None, "one call alone needs no sum"
+
+
+def test_a_failed_attempt_that_reported_usage_counts_and_one_that_did_not_begin_does_not() -> None:
+    world = World()
+    world.send("hello")
+    for usage in (KNOWN, None):
+        step = world.start_model()
+        world.breaks(step, usage=usage, kind=FailureKind.BROKEN)
+        world.wait_for_retry()
+    assert world.state.usage == KNOWN.of_one_call()
+    failed = [entry for entry in world.history if entry.name is StepName.RUN_MODEL]
+    assert [(entry.usage, entry.failure) for entry in failed] == [
+        (KNOWN, FailureKind.BROKEN),
+        (None, FailureKind.BROKEN),
+    ]
+    world.reply()
+    assert world.log[-1].turn_usage == world.state.usage
+    assert world.state.usage.model_calls == 2
+
+
+def test_a_turn_that_failed_or_was_stopped_says_what_it_used_and_why_it_failed() -> None:
+    world = World()
+    world.send("hello")
+    world.breaks(world.start_model(), retryable=False, usage=KNOWN, kind=FailureKind.QUOTA)
+    assert world.log[-1].failure is FailureKind.QUOTA
+    assert world.log[-1].turn_usage == KNOWN.of_one_call()
+    world.send("again", "m2")
+    step = world.start_model()
+    world.cancel()
+    world.apply(ModelInterrupted(step.id, step.timing.token, ""))
+    unknown = world.log[-1].turn_usage
+    assert unknown == Usage(model_calls=1, uncounted_calls=1, unpriced_calls=1)
+    assert world.state.usage == KNOWN.of_one_call().plus(unknown)
 
 
 # --- the queue

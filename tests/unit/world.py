@@ -26,6 +26,7 @@ from celeriac.sessions.calls import (
 from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, NewMessage, Rules, TextSource
 from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
@@ -290,10 +291,11 @@ class World:
             ModelReplied(step.id, step.timing.token, text or ("" if calls else "done"), calls)
         )
 
-    def finds_full(self, before: int, step: Step | None = None) -> bool:
+    def finds_full(self, before: int, step: Step | None = None, *, refused: bool = False) -> bool:
         """Let `RunModel` find the context full, with messages from `before` on to be left as they are."""
         step = step or self.start_model()
-        return self.apply(ContextFull(step.id, step.timing.token, before, "about 9 tokens"))
+        full = ContextFull(step.id, step.timing.token, before, "about 9 tokens", refused)
+        return self.apply(full)
 
     def start_compaction(self) -> Step:
         return self._started(
@@ -344,11 +346,15 @@ class World:
         retryable: bool = True,
         entered: bool = True,
         delay_ms: int | None = None,
+        kind: FailureKind | None = None,
+        usage: Usage | None = None,
     ) -> bool:
         """Let an attempt break."""
         token = step.timing.token
         return self.apply(
-            StepFailed(step.id, token, error, step.call_id, retryable, entered, delay_ms)
+            StepFailed(
+                step.id, token, error, step.call_id, retryable, entered, delay_ms, kind, usage
+            )
         )
 
     def gives_back(self, step: Step) -> bool:
