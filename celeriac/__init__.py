@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celeriac.connectors.mcp_source import McpToolSource
     from celeriac.sessions.built_in import BuiltInTool
     from celeriac.sessions.calls import CallRecord, DecisionVerb, ToolEffect
     from celeriac.sessions.client import SessionClient
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         Refused,
         StoreUnavailable,
         ToolFailed,
+        ToolNotRun,
     )
     from celeriac.sessions.model import (
         ModelCall,
@@ -56,6 +58,7 @@ __all__ = [
     "DecisionVerb",
     "DefinitionError",
     "InvalidRequest",
+    "McpToolSource",
     "ModelCall",
     "ModelClient",
     "ModelError",
@@ -72,6 +75,7 @@ __all__ = [
     "ToolDefinition",
     "ToolEffect",
     "ToolFailed",
+    "ToolNotRun",
     "ToolPolicy",
     "ToolResult",
     "ToolSource",
@@ -80,6 +84,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "celeriac.connectors.mcp_source": ("McpToolSource",),
     "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
     "celeriac.sessions.client": ("SessionClient",),
     "celeriac.sessions.built_in": ("BuiltInTool",),
@@ -94,6 +99,7 @@ _HOMES = {
         "Refused",
         "StoreUnavailable",
         "ToolFailed",
+        "ToolNotRun",
     ),
     "celeriac.sessions.model": (
         "ModelCall",

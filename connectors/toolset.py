@@ -32,6 +32,7 @@ from celeriac.sessions.tools import (
     InvalidArguments,
     ToolContext,
     ToolDefinition,
+    ToolListing,
     ToolPolicy,
     ToolSource,
     needs_approval,
@@ -212,25 +213,39 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
     """
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
     tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
-    unlisted = []
+    taken = {tool.definition.name for tool in tools}
+    unlisted: list[str] = []
     listings = await asyncio.gather(*(_list_tools(source) for source in agent.tool_sources))
     for source, listed in zip(agent.tool_sources, listings, strict=True):
         if isinstance(listed, Exception):
             _log.warning("Agent %s goes without a tool source: %r", agent.name, listed)
-            why = clean_text(f"{type(source).__name__}: {listed}")
-            unlisted.append(why[:_ERROR_MAX_CHARACTERS])
-        else:
-            tools += [_bind_source(source, one) for one in listed]
+            unlisted.append(f"{type(source).__name__}: {listed}")
+            continue
+        if isinstance(listed, ToolListing):
+            for why in listed.unlisted:
+                _log.warning("Agent %s goes without some tools: %s", agent.name, why)
+            unlisted += listed.unlisted
+            listed = listed.tools  # noqa: PLW2901
+        tools += [_bind_source(source, _without_clash(one, taken)) for one in listed]
     names = [tool.definition.name for tool in tools]
     doubled = {name for name in names if names.count(name) > 1}
     if doubled:
         raise DefinitionError(
             f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
         )
-    return Toolset(tools, unlisted)
+    return Toolset(tools, [clean_text(why)[:_ERROR_MAX_CHARACTERS] for why in unlisted])
 
 
-async def _list_tools(source: ToolSource) -> Sequence[ToolDefinition] | Exception:
+def _without_clash(definition: ToolDefinition, taken: Collection[str]) -> ToolDefinition:
+    """A tool that the agent's own code names keeps its name; another, of a source, may have a second one."""
+    if definition.name not in taken or definition.alternative_name is None:
+        return definition
+    return dataclasses.replace(definition, name=definition.alternative_name)
+
+
+async def _list_tools(
+    source: ToolSource,
+) -> Sequence[ToolDefinition] | ToolListing | Exception:
     """Return a source's tools, or what ails it: the agent can do without it for now."""
     limit = asyncio.timeout(_LISTING_SECONDS)
     try:
@@ -281,7 +296,12 @@ def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:
 
 
 def _validate(validator: Validator, arguments: Mapping[str, JsonValue]) -> None:
-    errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(error.path))
+    try:
+        errors = sorted(validator.iter_errors(dict(arguments)), key=lambda error: list(error.path))
+    except Exception as error:
+        # A schema of somebody else's: a reference to nothing, a pattern that is none.
+        fault = f"{type(error).__name__}: {error}"[:200]
+        raise InvalidArguments(f"invalid arguments: their check broke ({fault})") from error
     if errors:
         # A message quotes the value, however long it is.
         parts = [f"{error.json_path}: {error.message}"[:200] for error in errors[:5]]

@@ -8,7 +8,8 @@ CeleriacError
 │   ├── NotFound              no such session, call, message or agent
 │   └── Conflict              the session is in another state than the request assumes
 ├── StoreUnavailable          the session store did not answer; nothing is lost, try again
-└── ToolFailed                raised by a tool: it is certain that the call failed (final)
+├── ToolFailed                raised by a tool: it is certain that the call failed (final)
+└── ToolNotRun                raised by a tool: it is certain that nothing was done, so it may be tried again
 
 A message says what is wrong, which value, and what to do about it.
 """
@@ -25,6 +26,7 @@ __all__ = [
     "Refused",
     "StoreUnavailable",
     "ToolFailed",
+    "ToolNotRun",
 ]
 
 
@@ -84,3 +86,19 @@ class ToolFailed(CeleriacError):
     The call is recorded as ``failed`` whatever its effect, and the model reads the message. Any other
     exception means only that the attempt broke; for a write the outcome may then be unknown.
     """
+
+
+class ToolNotRun(CeleriacError):
+    """Raise it in a tool or a source to say: nothing was sent, or it was turned away before it did anything.
+
+    The attempt does not count as one that may have had an effect: it is made again as far as the call has
+    attempts left, and then the call is recorded as ``failed`` and as safe to make again, whatever its effect.
+
+    Args:
+        message: Why it did not run.
+        retry_after_seconds: How long the provider asks to wait; None is the tool's own backoff.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds

@@ -39,6 +39,8 @@ class Settings(BaseSettings):
     """Where agents are defined: a module (``acme.agents``) or a file path; several with commas."""
     default_agent: str | None = None
     """The agent of a session that names none. Unset: the first one that a worker announced."""
+    mcp_config: Path | None = None
+    """YAML file with the MCP servers whose tools agents get through `McpToolSource`."""
     model: str | None = None
     """Default model of every agent, e.g. ``openai/gpt-5-mini``; it is then allowed for all of them."""
 

@@ -29,10 +29,12 @@ from celeriac.sessions.jsonsafe import dump_json
 __all__ = [
     "TOOL_NAME_PATTERN",
     "ApprovalRule",
+    "CachingToolSource",
     "FunctionTool",
     "InvalidArguments",
     "ToolContext",
     "ToolDefinition",
+    "ToolListing",
     "ToolPolicy",
     "ToolResult",
     "ToolSource",
@@ -100,8 +102,12 @@ class ToolDefinition:
     """Run one at a time in the model's order with the other ordered writes of a response."""
     source: str | None = None
     original_name: str | None = None
+    alternative_name: str | None = None
+    """The name it gets where another tool of the agent has its name; None makes that an error."""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """What else its source says of it, by what it is about, e.g. hints of what it does."""
     digest: str = field(init=False, default="")
-    """Digest of what a person relies on when approving: name, text, schema, effect, source."""
+    """Digest of what a person relies on when approving: name, text, schema, effect, source, claims."""
 
     def __post_init__(self) -> None:
         if TOOL_NAME_PATTERN.fullmatch(self.name) is None:
@@ -126,23 +132,50 @@ class ToolDefinition:
         object.__setattr__(self, "digest", self._digest())
 
     def _digest(self) -> str:
-        content = dump_json(
-            [self.name, self.description, dict(self.input_schema), self.effect.value, self.source]
-        )
+        parts: list[JsonValue] = [
+            self.name,
+            self.description,
+            dict(self.input_schema),
+            self.effect.value,
+            self.source,
+        ]
+        if self.claims:
+            parts.append(dict(self.claims))
+        content = dump_json(parts)
         return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """The tools of a source of which a part cannot be listed now."""
+
+    tools: Sequence[ToolDefinition]
+    unlisted: Sequence[str] = ()
+    """What is missing and why, a line each."""
 
 
 @runtime_checkable
 class ToolSource(Protocol):
     """Lists and calls many tools, e.g. those of an MCP server."""
 
-    async def list_tools(self) -> Sequence[ToolDefinition]:
+    async def list_tools(self) -> Sequence[ToolDefinition] | ToolListing:
         """Return the tools there are now; a source that takes longer than 10 s counts as one that cannot."""
 
     async def call(
         self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext
     ) -> ToolResult:
         """Run one attempt of a call; exactly one request to the outside."""
+
+
+@runtime_checkable
+class CachingToolSource(ToolSource, Protocol):
+    """A source that remembers what it listed, and holds something open for it."""
+
+    def forget_tools(self, source: str) -> None:
+        """List the tools of this `ToolDefinition.source` anew: a decision is about to be compared with them."""
+
+    async def aclose(self) -> None:
+        """Close what is open; the process is about to end."""
 
 
 class ToolPolicy(BaseModel):

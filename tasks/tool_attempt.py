@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import threading
 import time
@@ -13,7 +14,7 @@ from pydantic import JsonValue
 from celeriac.connectors.toolset import BoundTool
 from celeriac.sessions.approvals import approval_digest
 from celeriac.sessions.calls import CallRequest
-from celeriac.sessions.errors import ToolFailed
+from celeriac.sessions.errors import ToolFailed, ToolNotRun
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.inputs import Input, StepFailed, ToolChanged, ToolEnded
 from celeriac.sessions.jsonsafe import (
@@ -85,6 +86,14 @@ def _not_entered(claim: Claim, why: str, *, retryable: bool = False) -> StepFail
     )
 
 
+def _not_run(claim: Claim, error: ToolNotRun) -> StepFailed:
+    wait = error.retry_after_seconds
+    return dataclasses.replace(
+        _not_entered(claim, clean_text(str(error)), retryable=True),
+        delay_ms=None if wait is None else int(wait * 1000),
+    )
+
+
 def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> ToolChanged | None:
     """Compare what would run with what was planned and shown; a change never loosens anything."""
     call = claim.loaded.state.call(request.id)
@@ -146,6 +155,8 @@ class _Attempt:
                 value = self._here.loop.run(_within(value, timeout))
         except ToolFailed as error:
             return self._ended(error=_message(error))
+        except ToolNotRun as error:
+            return _not_run(self._claim, error)
         except TimeoutError:
             raise
         except BaseException as error:  # noqa: BLE001 - a broken attempt, even SystemExit, has an outcome

@@ -1,0 +1,31 @@
+"""Take what must not be shown out of texts that come from an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from celeriac.sessions.jsonsafe import clean_text
+
+__all__ = ["Redactor"]
+
+_SHORTEST_SECRET = 4
+
+
+class Redactor:
+    """Replaces the values that a server was given by the worker.
+
+    Args:
+        secrets: The values.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        found = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        # A value that begins with its scheme is also met without it.
+        found |= {last for secret in found if len(last := secret.split()[-1]) >= _SHORTEST_SECRET}
+        self._secrets = sorted(found, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return clean_text(text)
