@@ -68,7 +68,10 @@ def test_a_good_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("servers:\n  git: {command: x, retries: 3}", "servers.git.retries: there is no such key"),
         ("servers:\n  git: {args: []}", "servers.git.command: it is missing"),
-        ("servers:\n  git: {command: x, tools: {alow: []}}", "servers.git.tools.alow: there is no"),
+        (
+            "servers:\n  git: {command: x, tools: {allowed: []}}",
+            "servers.git.tools.allowed: there is no",
+        ),
         (
             "servers:\n  git: {command: x, url: 'http://h/'}",
             "servers.git.command: there is no such",
