@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from celeriac.connectors.chat_messages import chat_messages, chat_tools
 from celeriac.connectors.litellm_errors import as_model_error
-from celeriac.connectors.litellm_stream import StreamReader, usage_of
+from celeriac.connectors.litellm_stream import StreamReader
+from celeriac.connectors.litellm_usage import has_reported, reported_model, usage_of
 from celeriac.sessions.model import (
     ModelError,
     ModelReply,
@@ -73,6 +74,7 @@ class LiteLlmClient:
         deadline = asyncio.get_running_loop().time() + request.timeout_seconds
         reader = StreamReader(request.model)
         response: AsyncIterator[object] | None = None
+        litellm: _LiteLlm | None = None
         try:
             # The import takes seconds the first time; other sessions' streams must go on meanwhile.
             litellm = await asyncio.to_thread(_litellm)
@@ -81,10 +83,16 @@ class LiteLlmClient:
             while (chunk := await _next(response, deadline)) is not None:
                 for delta in reader.read(chunk):
                     yield delta
-            usage = usage_of(response, litellm, request.model)
-            yield reader.reply(usage, certain_finish=_finish_was_received(response))
+            yield reader.reply(
+                usage_of(response, litellm, request.model),
+                certain_finish=_finish_was_received(response),
+                reported_model=reported_model(getattr(response, "chunks", ())),
+            )
         except Exception as error:  # noqa: BLE001 - any fault breaks this attempt, no more
-            raise self._learn(request, error) from None
+            failed = self._learn(request, error)
+            if failed.usage is None and has_reported(response):
+                failed.usage = usage_of(response, litellm, request.model)
+            raise failed from None
         finally:
             await _close(response)
 
@@ -112,7 +120,9 @@ class LiteLlmClient:
         refused = not converted.retryable and "stream_options" in str(error)
         if refused and request.model not in self._without_usage:
             self._without_usage.add(request.model)
-            return ModelError(str(converted), retryable=True, retry_after_seconds=0)
+            return ModelError(
+                str(converted), retryable=True, retry_after_seconds=0, kind=converted.kind
+            )
         return converted
 
 

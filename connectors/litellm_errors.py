@@ -62,7 +62,7 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     529: FailureKind.BUSY,
 }
 _PREFIX = re.compile(r"^(?:(?:litellm\.)?[A-Z]\w*?(?:Error|Timeout)(?: Error)?: )+")
-_PROVIDER = re.compile(r"^([A-Z]\w*?)(?:Exception|Error)\w* - ")
+_PROVIDER = re.compile(r"^([A-Z]\w*?)(?:Exception|Error)[\w ]* - ")
 _SUFFIX = re.compile(r"\.? Handle with `litellm\.\w+`\.?$")
 
 

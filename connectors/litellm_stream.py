@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, cast
 
 from pydantic import BaseModel, JsonValue
 
 from celeriac.connectors.tool_call_assembly import BrokenCalls, ToolCallAssembly, ToolCallPiece
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.messages import Usage
 from celeriac.sessions.model import (
@@ -18,7 +18,7 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 
-__all__ = ["StreamReader", "usage_of"]
+__all__ = ["StreamReader"]
 
 
 class StreamReader:
@@ -59,28 +59,25 @@ class StreamReader:
             self._text.append(text)
             yield TextDelta(clean_text(text))
 
-    def reply(self, usage: Usage, *, certain_finish: bool) -> ModelReply:
+    def reply(
+        self, usage: Usage, *, certain_finish: bool, reported_model: str | None = None
+    ) -> ModelReply:
         """Return the complete reply.
 
         Args:
             usage: What it used.
             certain_finish: Whether the provider itself said that the response ended.
+            reported_model: The model that answered, as its provider names it.
 
         Raises:
-            ModelError: The response is cut or broken, so that nothing of it may be used.
+            ModelError: The response is cut or broken, so that nothing of it may be used; what it used
+                counts all the same.
         """
-        if self._finish_reason is None or not certain_finish:
-            raise ModelError("the stream was cut before the answer was complete", retryable=True)
-        text = clean_text("".join(self._text))
-        if self._finish_reason == "content_filter" and not (text and self._calls.empty):
-            raise ModelError("the provider's content filter stopped the answer", retryable=False)
-        if self._finish_reason == "length" and not self._calls.empty:
-            raise ModelError(
-                "the answer reached the model's output limit within its tool calls", retryable=True
-            )
-        calls = self._finished_calls()
-        if not text.strip() and not calls:
-            raise ModelError("the model answered nothing", retryable=True)
+        try:
+            text, calls = self._whole(certain_finish=certain_finish)
+        except ModelError as error:
+            error.usage = usage
+            raise
         return ModelReply(
             text=text,
             calls=calls,
@@ -89,13 +86,31 @@ class StreamReader:
             usage=usage,
             finish_reason=self._finish_reason,
             model=self._model,
+            reported_model=reported_model,
         )
+
+    def _whole(self, *, certain_finish: bool) -> tuple[str, list[ModelCall]]:
+        if self._finish_reason is None or not certain_finish:
+            raise _broken("the stream was cut before the answer was complete")
+        text = clean_text("".join(self._text))
+        if self._finish_reason == "content_filter" and not (text and self._calls.empty):
+            raise ModelError(
+                "the provider's content filter stopped the answer, or the model refused it",
+                retryable=False,
+                kind=FailureKind.CONTENT_POLICY,
+            )
+        if self._finish_reason == "length" and not self._calls.empty:
+            raise _broken("the answer reached the model's output limit within its tool calls")
+        calls = self._finished_calls()
+        if not text.strip() and not calls:
+            raise _broken("the model answered nothing")
+        return text, calls
 
     def _finished_calls(self) -> list[ModelCall]:
         try:
             made = self._calls.finish()
         except BrokenCalls as error:
-            raise ModelError(f"the response is broken: {error}", retryable=True) from None
+            raise _broken(f"the response is broken: {error}") from None
         return [
             ModelCall(clean_text(call.name), clean_text(call.arguments), call.provider_id)
             for call in made
@@ -106,7 +121,7 @@ class StreamReader:
         try:
             self._calls.add(pieces)
         except BrokenCalls as error:
-            raise ModelError(f"the response is broken: {error}", retryable=True) from None
+            raise _broken(f"the response is broken: {error}") from None
 
     def _read_thinking(self, delta: object) -> None:
         """Join the pieces of thinking blocks; a signature ends its block."""
@@ -143,49 +158,8 @@ class StreamReader:
         return item
 
 
-class _Prices(Protocol):
-    def cost_per_token(self, **arguments: object) -> tuple[float, float]: ...
-
-
-def usage_of(response: object, litellm: object, model: str) -> Usage:
-    """Return what the provider reported; what it did not is unknown, as is a cost without a price.
-
-    litellm makes up an estimate when nothing was reported, so this looks at the chunks as they came.
-    """
-    reported = next(
-        (
-            usage
-            for chunk in reversed(_list(response, "chunks"))
-            if (usage := getattr(chunk, "usage", None)) is not None
-            and (_count(usage, "prompt_tokens") or _count(usage, "completion_tokens"))
-        ),
-        None,
-    )
-    if reported is None:
-        return Usage(model_calls=1)
-    return Usage(
-        input_tokens=_count(reported, "prompt_tokens"),
-        output_tokens=_count(reported, "completion_tokens"),
-        cached_tokens=_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"),
-        reasoning_tokens=_count(
-            getattr(reported, "completion_tokens_details", None), "reasoning_tokens"
-        ),
-        cost_usd=_cost(cast("_Prices", litellm), model, reported),
-        model_calls=1,
-    )
-
-
-def _cost(litellm: _Prices, model: str, usage: object) -> float | None:
-    try:
-        prices = litellm.cost_per_token(
-            model=model,
-            prompt_tokens=_count(usage, "prompt_tokens") or 0,
-            completion_tokens=_count(usage, "completion_tokens") or 0,
-            usage_object=usage,
-        )
-    except Exception:  # noqa: BLE001 - no price is known, for whatever reason; the answer counts
-        return None
-    return sum(prices) or None
+def _broken(what: str) -> ModelError:
+    return ModelError(what, retryable=True, kind=FailureKind.BROKEN)
 
 
 def _piece(call: object) -> ToolCallPiece:
@@ -207,11 +181,6 @@ def _list(holder: object, name: str) -> Sequence[object]:
 def _text(holder: object, name: str) -> str | None:
     value = _get(holder, name)
     return value if isinstance(value, str) and value else None
-
-
-def _count(holder: object, name: str) -> int | None:
-    value = _get(holder, name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _get(holder: object, name: str) -> object:
