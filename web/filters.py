@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from flask import Flask
 from markupsafe import Markup
 
-from celeriac.web import words
+from celeriac.web import model_words, words
 from celeriac.web.auth import csrf_token, visitor
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
@@ -84,7 +84,10 @@ def register_filters(app: Flask) -> None:
         todo=words.todo_words,
         attempts=words.attempt_words,
         tool_title=words.tool_title,
-        usage=words.usage_words,
+        usage=model_words.usage_words,
+        answer_line=model_words.answer_line,
+        answer_facts=model_words.answer_facts,
+        failure=model_words.failure_words,
         decided=words.decision_verb,
     )
     app.context_processor(_page_context)

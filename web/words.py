@@ -1,4 +1,4 @@
-"""Facts in words for a person. No other module says what a status is called."""
+"""Facts in words for a person. No other module says what a status is called; model calls are in `model_words`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from celeriac.sessions.calls import (
     LateResult,
     ToolEffect,
 )
-from celeriac.sessions.messages import Usage
 from celeriac.sessions.plans import Plan, PlanStatus, TodoStatus
 from celeriac.sessions.snapshot import SessionSummary, Snapshot, StepView, TurnView
 from celeriac.sessions.state import SessionStatus, StepName
+from celeriac.web.model_words import retry_words
 
 __all__ = [
     "NO_WORKER",
@@ -39,7 +39,6 @@ __all__ = [
     "summary_chip",
     "todo_words",
     "tool_title",
-    "usage_words",
 ]
 
 NO_WORKER = "Saved. No worker is running; it will continue when one starts."
@@ -305,8 +304,10 @@ def _step_words(step: StepView, turn: TurnView, tools: Mapping[str, str], worker
     elif step.name is StepName.COMPACT_CONTEXT:
         doing = "Summarising the older conversation"
     if step.state == "retrying":
-        what = "The model call" if step.name is StepName.RUN_MODEL else doing
-        return f"{what} failed; trying again soon (attempt {step.attempt})"
+        what = f"{doing} failed"
+        if step.call_id is None:
+            what = retry_words(step.last_failure)
+        return f"{what}; trying again soon (attempt {step.attempt})"
     if step.state == "ready":
         return f"Next: {doing[0].lower()}{doing[1:]}" if workers else "Waiting for a worker"
     return f"{doing} (attempt {step.attempt})" if step.attempt > 1 else doing
@@ -352,22 +353,6 @@ def demo_suggestions(tools: Collection[str], *, plan_mode: bool) -> list[Suggest
         Those that the agent can do.
     """
     return [one for one in _DEMO if one.tool in tools and (plan_mode or not one.plan_first)]
-
-
-def usage_words(usage: Usage) -> str:
-    """Say what was used; an unknown cost is called unknown, never 0."""
-    if usage.model_calls == 0:
-        return "No model call yet"
-    parts = [f"{usage.model_calls} model call{'s' if usage.model_calls != 1 else ''}"]
-    if usage.input_tokens is not None or usage.output_tokens is not None:
-        parts.append(f"{(usage.input_tokens or 0) + (usage.output_tokens or 0):,} tokens")
-    if usage.cost_usd is None:
-        parts.append("cost unknown")
-    else:
-        parts.append(
-            f"${usage.cost_usd:.2f}" if usage.cost_usd >= 0.1 else f"${usage.cost_usd:.4f}"
-        )
-    return " · ".join(parts)
 
 
 def decision_verb(verb: DecisionVerb) -> str:
