@@ -11,6 +11,7 @@ from flask import Flask
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.web.api_calls import api_calls
+from celeriac.web.api_chat import api_chat
 from celeriac.web.api_events import api_events
 from celeriac.web.api_inbox import api_inbox
 from celeriac.web.api_sessions import api_sessions
@@ -60,7 +61,7 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
     register_problems(app)
     register_filters(app)
     app.add_url_rule("/static/<digest>/<path:name>", "static", here.assets.serve)
-    for blueprint in (api_sessions, api_calls, api_events, api_inbox):
+    for blueprint in (api_sessions, api_calls, api_events, api_inbox, api_chat):
         app.register_blueprint(blueprint)
     for blueprint in (page_sessions, page_actions, page_approvals, page_login):
         app.register_blueprint(blueprint)

@@ -92,7 +92,7 @@ class Reconcile(_Body):
     result: JsonValue = None
 
 
-Body = TypeVar("Body", bound=_Body)
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def read_body(model: type[Body], *, optional: bool = False) -> Body:

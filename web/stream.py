@@ -22,8 +22,9 @@ from celeriac.web.keys import WebKey
 from celeriac.web.problems import Refusal
 from celeriac.web.turns import Turns
 
-__all__ = ["StreamTiming", "Streams", "stream_cap"]
+__all__ = ["HEARTBEAT", "StreamTiming", "Streams", "stream_cap"]
 
+HEARTBEAT = ": still here\n\n"
 _RECONNECT_MS = 2000
 # A read that waits holds one of the store's connections; a client's pool has 100, and the threads
 # that serve requests (50) must always find one. More streams than this take turns.
@@ -120,31 +121,53 @@ class Streams:
             first = client.events(session_id, after=position)
         return self._frames(client, key, session_id, position, first)
 
-    def _frames(
-        self, client: SessionClient, key: WebKey, session_id: str, position: str, batch: EventBatch
-    ) -> Iterator[str]:
+    def batches(
+        self,
+        client: SessionClient,
+        session_id: str,
+        position: str,
+        first: EventBatch | None = None,
+    ) -> Iterator[EventBatch]:
+        """Read a session's events for as long as a stream may last.
+
+        Args:
+            client: Reads the events.
+            session_id: The session.
+            position: Where to start; events after it are read.
+            first: Events after `position` that were read already.
+
+        Returns:
+            Batches of events; an empty one is a heartbeat, and one with `reload` is the last.
+        """
+        batch = first or EventBatch()
         started = quiet_since = time.monotonic()
-        # The id alone moves the reader's cursor, so that a stream that drops before its first event
-        # is resumed from here and not from the end.
-        yield f"retry: {_RECONNECT_MS}\nid: {key.resume_token(session_id, position)}\n\n"
-        while not batch.reload:
-            for event in batch.events:
-                position = event.id
-                yield _frame(event, key.resume_token(session_id, position))
+        while True:
             now = time.monotonic()
-            if batch.events:
+            if batch.events or batch.reload or now - quiet_since >= self.timing.heartbeat:
                 quiet_since = now
-            elif now - quiet_since >= self.timing.heartbeat:
-                quiet_since = now
-                yield ": still here\n\n"
-            if self._closing or now - started >= self.timing.longest:
+                position = batch.events[-1].id if batch.events else position
+                yield batch
+            if batch.reload or self._closing or now - started >= self.timing.longest:
                 return
             try:
                 batch = self._wait(client, session_id, position)
             except CeleriacError:
                 # The reader reconnects and is told then what is wrong, as a proper status.
                 return
-        yield "event: reload\ndata: {}\n\n"
+
+    def _frames(
+        self, client: SessionClient, key: WebKey, session_id: str, position: str, first: EventBatch
+    ) -> Iterator[str]:
+        # The id alone moves the reader's cursor, so that a stream that drops before its first event
+        # is resumed from here and not from the end.
+        yield f"retry: {_RECONNECT_MS}\nid: {key.resume_token(session_id, position)}\n\n"
+        for batch in self.batches(client, session_id, position, first):
+            for event in batch.events:
+                yield _frame(event, key.resume_token(session_id, event.id))
+            if batch.reload:
+                yield "event: reload\ndata: {}\n\n"
+            elif not batch.events:
+                yield HEARTBEAT
 
     def _wait(self, client: SessionClient, session_id: str, position: str) -> EventBatch:
         """Wait for the next events; with many streams shorter, so that each has its turn every second."""
