@@ -93,12 +93,8 @@ class SessionClient:
                 ``message_too_large``, ``invalid_message_id``, ``plan_mode_unavailable``.
         """
         chosen = self._choose_agent(agent)
-        name = model or chosen.default_model
-        if name not in chosen.models:
-            raise InvalidRequest(
-                f"Agent {chosen.name} has no model {name!r}; it has {', '.join(chosen.models)}.",
-                code="unknown_model",
-            )
+        name = chosen.default_model if model is None else model
+        _require_model(chosen.name, chosen, name)
         if plan_mode:
             _require_planning(chosen.name, chosen)
         first = None if message is None else self._message(message, message_id, plan_mode=plan_mode)
@@ -126,7 +122,9 @@ class SessionClient:
             )
         return agents[wanted]
 
-    def _message(self, text: str, message_id: str | None, *, plan_mode: bool) -> MessageSent:
+    def _message(
+        self, text: str, message_id: str | None, *, plan_mode: bool, model: str | None = None
+    ) -> MessageSent:
         cleaned = clean_text(text)
         if not cleaned.strip():
             raise InvalidRequest("The message is blank; write something.", code="blank_message")
@@ -141,10 +139,16 @@ class SessionClient:
                 "message_id must be 1 to 64 letters, digits, '.', '_' or '-'.",
                 code="invalid_message_id",
             )
-        return MessageSent(message_id or new_message_id(), cleaned, plan_mode)
+        return MessageSent(message_id or new_message_id(), cleaned, plan_mode, model)
 
     def send_message(
-        self, session_id: str, text: str, *, message_id: str | None = None, plan_mode: bool = False
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str | None = None,
+        plan_mode: bool = False,
+        model: str | None = None,
     ) -> SentMessage:
         """Send a message; while a turn runs it waits in the queue.
 
@@ -153,6 +157,7 @@ class SessionClient:
             text: The message.
             message_id: The client's id; the same one again changes nothing and gets the same answer.
             plan_mode: Whether its turn may only plan.
+            model: The session's model from this message's turn on; None leaves it.
 
         Returns:
             The message's id, and whether it waits.
@@ -161,11 +166,14 @@ class SessionClient:
             InvalidRequest: As for `create_session`.
             Conflict: Code ``queue_full``.
         """
-        message = self._message(text, message_id, plan_mode=plan_mode)
-        if plan_mode:
+        message = self._message(text, message_id, plan_mode=plan_mode, model=model)
+        if plan_mode or model is not None:
             name = self._store.load(session_id).state.agent
             agents = {agent.name: agent for agent in self.agents()}
-            _require_planning(name, agents.get(name))
+            if plan_mode:
+                _require_planning(name, agents.get(name))
+            if model is not None:
+                _require_model(name, agents.get(name), model)
         while True:
             loaded = self._store.load(session_id)
             if message_id is not None and self._store.records.message_known(session_id, message_id):
@@ -442,6 +450,15 @@ def _checked_note(note: str | None) -> str | None:
             code="note_too_long",
         )
     return note or None
+
+
+def _require_model(name: str, agent: AgentInfo | None, model: str) -> None:
+    models = () if agent is None else agent.models
+    if model not in models:
+        has = ", ".join(models) or "none, for no worker has announced it"
+        raise InvalidRequest(
+            f"Agent {name} has no model {model!r}; it has {has}.", code="unknown_model"
+        )
 
 
 def _require_planning(name: str, agent: AgentInfo | None) -> None:

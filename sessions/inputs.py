@@ -53,6 +53,8 @@ class MessageSent:
     message_id: str
     text: str
     plan_mode: bool = False
+    model: str | None = None
+    """The model of the session from this message's turn on; None leaves it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,8 @@ class QueuedMessage(_Part):
 
     id: str
     plan_mode: bool = False
+    model: str | None = None
+    """The model of the session from this message's turn on; None leaves it."""
     created_at: int
 
 

@@ -60,7 +60,12 @@ def message_sent(draft: Draft, event: MessageSent) -> bool:
     if not state.title:
         first_line = event.text.strip().split("\n", 1)[0]
         draft.update(title=first_line[:_TITLE_LENGTH])
-    message = QueuedMessage(id=event.message_id, plan_mode=event.plan_mode, created_at=draft.now)
+    message = QueuedMessage(
+        id=event.message_id,
+        plan_mode=event.plan_mode,
+        model=event.model,
+        created_at=draft.now,
+    )
     if state.turn is None and not state.queue:
         _begin_turn(draft, (message,), text=event.text)
         return True
@@ -103,6 +108,8 @@ def _begin_turn(
 ) -> None:
     """Open a turn with its messages; their text is given, or still beside the queue."""
     _open_turn(draft, messages)
+    for model in (message.model for message in messages if message.model is not None):
+        draft.update(model=model)
     for message in messages:
         draft.append(
             Role.USER,

@@ -24,6 +24,7 @@ from celeriac.sessions.model import (
     ReasoningDelta,
     TextDelta,
 )
+from celeriac.sessions.model_choice import resolve_model
 from celeriac.sessions.store.sessions import Claim
 from celeriac.sessions.tools import ToolDefinition
 from celeriac.tasks.leases import turn_is_stopped
@@ -61,8 +62,7 @@ def request_for(
 ) -> ModelRequest:
     """Make the request that a claimed step sends, with the whole active context."""
     state = claim.loaded.state
-    allowed = here.models_of(agent)
-    model = state.model if state.model in allowed else allowed[0]
+    model = resolve_model(state.model, here.models_of(agent))
     return ModelRequest(
         model=model,
         instructions=instructions,

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from celeriac.connectors.models import ModelClients
 from celeriac.connectors.toolset import Toolset, build_toolset
 from celeriac.sessions.definition import AgentDefinition
+from celeriac.sessions.errors import DefinitionError
+from celeriac.sessions.model_choice import allowed_models
 from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.sessions.store.lives import Lives
@@ -22,7 +24,13 @@ from celeriac.tasks.leases import LeaseKeeper
 from celeriac.tasks.life import Life, record_of_this_process
 from celeriac.tasks.loop import LoopThread
 
-__all__ = ["Runtime", "load_worker_agents", "name_worker", "runtime"]
+__all__ = [
+    "Runtime",
+    "load_worker_agents",
+    "name_worker",
+    "require_allowed_models",
+    "runtime",
+]
 
 
 class Runtime:
@@ -66,10 +74,7 @@ class Runtime:
 
     def models_of(self, agent: AgentDefinition) -> tuple[str, ...]:
         """Return the models an agent may use, the default first."""
-        chosen = self.settings.model
-        if chosen is None or chosen == agent.models[0]:
-            return tuple(agent.models)
-        return (chosen, *(name for name in agent.models if name != chosen))
+        return allowed_models(agent.models, self.settings.model)
 
 
 class _Process:
@@ -88,8 +93,32 @@ def load_worker_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
         ConfigurationError: There is none, or a definition is wrong.
     """
     if _Process.agents is None:
-        _Process.agents = load_agents(settings.agents)
+        agents = load_agents(settings.agents)
+        for agent in agents.values():
+            require_allowed_models(agent, settings.model)
+        _Process.agents = agents
     return _Process.agents
+
+
+def require_allowed_models(agent: AgentDefinition, default: str | None) -> None:
+    """Refuse settings and clients for models that the agent does not have: most likely a name is misspelt.
+
+    Args:
+        agent: The agent.
+        default: The default of this worker, if any.
+
+    Raises:
+        DefinitionError: There are some; the message names one, and the models that there are.
+    """
+    allowed = allowed_models(agent.models, default)
+    by_model = agent.model_settings if isinstance(agent.model_settings, Mapping) else {}
+    for what, names in (("model_settings", by_model), ("model_clients", agent.model_clients)):
+        for name in names:
+            if name not in allowed:
+                raise DefinitionError(
+                    f"agent {agent.name}: `{what}` names the model {name!r}, which is none of its models "
+                    f"({', '.join(allowed)})"
+                )
 
 
 def name_worker(name: str) -> None:

@@ -105,7 +105,11 @@ def send_message(sid: str) -> Response:
     require_session(sid, Role.OPERATOR)
     body = read_body(SendMessage)
     sent = parts().client.send_message(
-        sid, body.text, message_id=body.message_id, plan_mode=body.plan_mode
+        sid,
+        body.text,
+        message_id=body.message_id,
+        plan_mode=body.plan_mode,
+        model=body.model,
     )
     return model_response(sent, 202)
 

@@ -61,13 +61,16 @@ def send(sid: str) -> Response:
     text = request.form.get("text", "")
     message_id = request.form.get("message_id") or None
     plan_first = bool(request.form.get("plan_mode"))
+    model = request.form.get("model") or None
 
     def action() -> None:
         if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
-        parts().client.send_message(sid, text, message_id=message_id, plan_mode=plan_first)
+        parts().client.send_message(
+            sid, text, message_id=message_id, plan_mode=plan_first, model=model
+        )
 
-    return _act(sid, principal, action, Kept(message=text, plan_first=plan_first))
+    return _act(sid, principal, action, Kept(message=text, plan_first=plan_first, model=model))
 
 
 @page_actions.post("/queue/<message_id>/delete")

@@ -42,6 +42,7 @@ class Kept:
 
     message: str = ""
     plan_first: bool = False
+    model: str | None = None
     answers: Mapping[str, str] = field(default_factory=dict)
     """By the call that asked."""
 
@@ -191,6 +192,7 @@ def _session_context(
         "attention": attention,
         "kept": kept,
         "plan_mode": agent is not None and agent.plan_mode_enabled,
+        "models": agent.models if agent is not None else (),
         "suggestions": _suggestions(snapshot, agent),
         "resume_token": here.key.resume_token(sid, snapshot.resume_token),
         "no_worker": words.NO_WORKER if snapshot.turn is not None and not workers else None,

@@ -49,6 +49,7 @@ class SendMessage(_Body):
     text: str
     message_id: _MessageId | None = None
     plan_mode: bool = False
+    model: str | None = None
 
 
 class Steer(_Body):

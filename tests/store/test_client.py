@@ -507,3 +507,22 @@ def test_an_agent_that_nobody_announces_any_more_is_forgotten(
     lists.announce(worker("one", SEEN_AT + day + 1), ())
 
     assert session_client.agents() == ()
+
+
+def test_a_message_may_choose_another_model_for_the_session(session_client: SessionClient) -> None:
+    sid = session_client.create_session().session_id
+    session_client.send_message(sid, "hello", model="other")
+    assert session_client.snapshot(sid).model == "other"
+    session_client.send_message(sid, "later", model="demo")
+    shown = session_client.snapshot(sid)
+    assert (shown.model, shown.queue[0].model) == ("other", "demo")
+
+
+def test_a_model_that_the_agent_does_not_have_is_refused_with_those_it_has(
+    session_client: SessionClient,
+) -> None:
+    sid = session_client.create_session().session_id
+    with pytest.raises(InvalidRequest, match=r"no model 'gpt-99'; it has demo") as refusal:
+        session_client.send_message(sid, "hello", model="gpt-99")
+    assert refusal.value.code == "unknown_model"
+    assert session_client.snapshot(sid).messages == ()

@@ -222,11 +222,16 @@ class World:
     # --- what people do
 
     def send(
-        self, text: str = "hello", message_id: str | None = None, *, plan_mode: bool = False
+        self,
+        text: str = "hello",
+        message_id: str | None = None,
+        *,
+        plan_mode: bool = False,
+        model: str | None = None,
     ) -> str:
         """Send a message; its id is its text unless given."""
         message_id = message_id or text
-        assert self.apply(MessageSent(message_id, text, plan_mode))
+        assert self.apply(MessageSent(message_id, text, plan_mode, model))
         return message_id
 
     def answer(self, answer: JsonValue, call_id: str = "call_a") -> bool:

@@ -210,9 +210,17 @@ class FakeClient(SessionClient):
         )
 
     def send_message(
-        self, session_id: str, text: str, *, message_id: str | None = None, plan_mode: bool = False
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str | None = None,
+        plan_mode: bool = False,
+        model: str | None = None,
     ) -> SentMessage:
         session = self._session(session_id)
+        if model is not None and model not in self.agents()[0].models:
+            raise InvalidRequest("There is no such model.", code="unknown_model")
         if not text.strip():
             raise InvalidRequest("The message is blank.", code="blank_message")
         if len(text.encode()) > MESSAGE_MAX:
@@ -223,7 +231,11 @@ class FakeClient(SessionClient):
         session.taken_ids.add(message_id)
         if session.turn_id is not None:
             queued = QueuedMessageView(
-                id=message_id, created_at=next(self._clock), text=text, plan_mode=plan_mode
+                id=message_id,
+                created_at=next(self._clock),
+                text=text,
+                plan_mode=plan_mode,
+                model=model,
             )
             session.queue.append(queued)
             self.publish(session_id, EventType.QUEUE_CHANGED, {"length": len(session.queue)})
@@ -231,6 +243,7 @@ class FakeClient(SessionClient):
         session.turn_id = "t1"
         session.turns += 1
         session.planning = plan_mode
+        session.model = model or session.model
         self._add(session, Role.USER, text)
         return SentMessage(message_id=message_id, queued=False)
 
