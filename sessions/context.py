@@ -7,13 +7,22 @@ bytes, 3.5 to a token: English prose has about 4.5, source code and JSON about 3
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
 
-__all__ = ["active_context", "choose_cut", "message_tokens", "request_tokens", "text_tokens"]
+__all__ = [
+    "RequestSize",
+    "active_context",
+    "choose_cut",
+    "message_tokens",
+    "request_size",
+    "request_tokens",
+    "text_tokens",
+]
 
 _MESSAGE_TOKENS = 5
 """What a message costs beside its text: its role, its ids, its punctuation."""
@@ -47,8 +56,26 @@ def message_tokens(message: Message) -> int:
     return _MESSAGE_TOKENS * (1 + len(message.calls)) + max(own, items)
 
 
-def request_tokens(request: ModelRequest) -> int:
-    """Say how many tokens a request has: as the provider counted the last one, plus what came since."""
+@dataclass(frozen=True, slots=True)
+class RequestSize:
+    """How many tokens a request has, about."""
+
+    tokens: int
+    counted: int | None = None
+    """How many of them the provider has counted itself; None when all of it is an estimate."""
+
+    def describe(self) -> str:
+        """Say it, with what it rests on."""
+        if self.counted is None:
+            return f"about {self.tokens:,} tokens (an estimate: no provider has counted them)"
+        return f"about {self.tokens:,} tokens ({self.counted:,} counted by the provider)"
+
+
+def request_size(request: ModelRequest) -> RequestSize:
+    """Measure a request: as the provider counted the last one, plus an estimate of what came since.
+
+    Providers count what a cache had, too (litellm adds up Anthropic's parts), so it is the whole input.
+    """
     messages = request.messages
     summarised_at = max((one.seq for one in messages if one.role is Role.SUMMARY), default=-1)
     for at in range(len(messages) - 1, -1, -1):
@@ -57,8 +84,14 @@ def request_tokens(request: ModelRequest) -> int:
             break  # it answered a longer context
         usage = message.usage
         if message.role is Role.ASSISTANT and usage is not None and usage.input_tokens:
-            return usage.input_tokens + sum(map(message_tokens, messages[at:]))
-    return _fixed_tokens(request) + sum(map(message_tokens, messages))
+            since = sum(map(message_tokens, messages[at:]))
+            return RequestSize(usage.input_tokens + since, usage.input_tokens)
+    return RequestSize(_fixed_tokens(request) + sum(map(message_tokens, messages)))
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """Say how many tokens a request has, about; see `request_size`."""
+    return request_size(request).tokens
 
 
 def _fixed_tokens(request: ModelRequest) -> int:

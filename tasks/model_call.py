@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
-from celeriac.connectors.redaction import without_secrets
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.events import EventType, LiveEvent
@@ -249,4 +248,4 @@ async def _close(stream: AsyncIterator[object]) -> None:
 def _as_model_error(error: BaseException) -> ModelError:
     if isinstance(error, ModelError):
         return error
-    return ModelError(without_secrets(error_text(error)), retryable=True)
+    return ModelError(error_text(error), retryable=True)

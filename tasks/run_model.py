@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.built_in import BuiltInTool, plan_instructions
-from celeriac.sessions.context import choose_cut, request_tokens
+from celeriac.sessions.context import choose_cut, request_size
 from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.inputs import ContextFull, Input, ModelInterrupted, ModelReplied
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
@@ -40,11 +40,9 @@ def _work(here: Runtime, claim: Claim) -> Input:
         here, claim, agent, toolset.definitions, _instructions(agent, claim.loaded.state)
     )
     policy = agent.compaction
-    tokens = 0 if policy is None else request_tokens(request)
-    full = policy is not None and tokens >= policy.limit_tokens
-    if policy is not None and full:
-        reason = f"about {tokens:,} tokens; the limit is {policy.limit_tokens:,}"
-        compact = _compact_first(claim, policy.keep_recent_tokens, reason)
+    too_much = None if policy is None else _over_limit(request, policy)
+    if policy is not None and too_much is not None:
+        compact = _compact_first(claim, policy.keep_recent_tokens, too_much)
         if compact is not None:
             return compact
     try:
@@ -55,7 +53,15 @@ def _work(here: Runtime, claim: Claim) -> Input:
         return _refused_as_too_large(claim, request, policy, error)
     if isinstance(reply, ModelInterrupted):
         return reply
-    return _replied(claim, reply, toolset, request, context_full=full)
+    return _replied(claim, reply, toolset, request, context_full=too_much is not None)
+
+
+def _over_limit(request: ModelRequest, policy: CompactionPolicy) -> str | None:
+    """Say by how much a request is over the limit of the policy; None when it is not."""
+    size = request_size(request)
+    if size.tokens < policy.limit_tokens:
+        return None
+    return f"{size.describe()}; the limit is {policy.limit_tokens:,}"
 
 
 def _refused_as_too_large(
@@ -70,7 +76,7 @@ def _refused_as_too_large(
     tried = turn is not None and turn.refused_as_too_large
     compact = None
     if policy is not None and not tried:
-        keep = min(policy.keep_recent_tokens, request_tokens(request) // 4)
+        keep = min(policy.keep_recent_tokens, request_size(request).tokens // 4)
         compact = _compact_first(claim, keep, clean_text(str(error)))
     if compact is not None:
         return replace(compact, refused=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from celeriac.connectors.redaction import without_secrets
 from celeriac.sessions.errors import NotFound, StoreUnavailable
 from celeriac.sessions.inputs import Input, ModelReplied, StepFailed, StepReturned, ToolEnded
 from celeriac.sessions.jsonsafe import clean_text
@@ -122,7 +123,7 @@ def _model_failed(claim: Claim, error: ModelError) -> StepFailed:
     return StepFailed(
         claim.step.id,
         claim.token,
-        clean_text(str(error)),
+        without_secrets(clean_text(str(error))),
         retryable=error.retryable,
         # Never before the moment that was asked for.
         delay_ms=None if delay is None else math.ceil(delay * 1000),
@@ -192,7 +193,7 @@ def _has_many_siblings(claim: Claim) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """Describe an exception for the record: its kind and message, bounded."""
-    message = clean_text(str(error)).strip()
+    """Describe an exception for the record: its kind and message, without keys, bounded."""
+    message = without_secrets(clean_text(str(error)).strip())
     kind = type(error).__name__
     return (f"{kind}: {message}" if message else kind)[:_ERROR_MAX_CHARACTERS]

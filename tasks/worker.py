@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from celery import Celery
 from celery.exceptions import SecurityWarning
-from celery.signals import after_setup_logger, celeryd_init, worker_ready
+from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
+    celeryd_init,
+    worker_ready,
+)
 from kombu.utils.url import maybe_sanitize_url
 
 from celeriac.connectors.models import ModelClients
@@ -23,6 +28,7 @@ from celeriac.tasks import bootstep
 from celeriac.tasks.celery import queue_named
 from celeriac.tasks.dispatch import CeleryDispatcher
 from celeriac.tasks.doctor import examine_eviction
+from celeriac.tasks.logs import redact_logs
 from celeriac.tasks.runtime import Runtime, load_worker_agents, name_worker, runtime
 from celeriac.tasks.urls import broker_url_for, store_url
 
@@ -35,7 +41,8 @@ def install(app: Celery) -> None:
     """Prepare the workers of this app: store, agents, models, wake loop."""
     bootstep.install(app)
     celeryd_init.connect(_prepare, weak=False)
-    after_setup_logger.connect(_set_log_level, weak=False)
+    after_setup_logger.connect(_set_up_logs, weak=False)
+    after_setup_task_logger.connect(_set_up_logs, weak=False)
     worker_ready.connect(_ready, weak=False)
 
 
@@ -77,8 +84,9 @@ def _settle_memory() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def _set_log_level(**_: object) -> None:
+def _set_up_logs(**_: object) -> None:
     logging.getLogger("celeriac").setLevel(load_settings().log_level)
+    redact_logs()
 
 
 def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> set[str]:

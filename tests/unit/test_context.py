@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, strategies as st
 
 from celeriac.connectors.history import problems_of
@@ -14,6 +15,7 @@ from celeriac.sessions.context import (
     active_context,
     choose_cut,
     message_tokens,
+    request_size,
     request_tokens,
     text_tokens,
 )
@@ -145,6 +147,31 @@ def test_a_count_of_before_the_summary_says_nothing() -> None:
     assert request_tokens(request_of(talk.context)) < 100
     talk.answer(usage=Usage(input_tokens=700))
     assert 700 < request_tokens(request_of(talk.context)) < 720
+
+
+@pytest.mark.parametrize(
+    "usage", [None, Usage(), Usage(input_tokens=0, output_tokens=0)], ids=["none", "?", "zero"]
+)
+def test_ll_03_without_a_count_of_the_provider_the_size_is_an_estimate_and_says_so(
+    usage: Usage | None,
+) -> None:
+    talk = Talk()
+    talk.user("x" * 3500)
+    talk.answer(usage=usage)
+    size = request_size(request_of(talk.context))
+    assert size.tokens > 1_000
+    assert size.counted is None
+    assert "an estimate" in size.describe()
+
+
+def test_ll_03_what_a_cache_had_is_part_of_the_count_and_counted_once() -> None:
+    talk = Talk()
+    talk.user("x" * 100_000)
+    talk.answer(usage=Usage(input_tokens=5_000, cached_tokens=4_000, cache_write_tokens=900))
+    size = request_size(request_of(talk.context))
+    assert size.counted == 5_000
+    assert 5_000 < size.tokens < 5_020
+    assert "5,000 counted by the provider" in size.describe()
 
 
 # --- the cut
