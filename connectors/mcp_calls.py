@@ -45,6 +45,9 @@ _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
     CallToolResult | InputRequiredResult
 )
 
+_ONE_STREAM = "SSE stream"
+"""How the SDK's error begins when the answer to one request was cut, and no other is touched."""
+
 Answer = TypeVar("Answer")
 Send = Callable[[McpSession, Progress], Awaitable[Answer]]
 
@@ -227,7 +230,8 @@ def _sorted(
         return ToolNotRun(told)
     if not _is_ours(session, error):
         return ToolFailed(session.redact(error.message) or f"error {error.code} without a message")
-    session.retire()
+    if not error.message.startswith(_ONE_STREAM):
+        session.retire()
     return LostCall(told) if handed.over else _Expired(told)
 
 
@@ -249,5 +253,5 @@ def _is_ours(session: McpSession, error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and (
         session.lost
         or error.message == "Connection closed"
-        or error.message.startswith("SSE stream")
+        or error.message.startswith(_ONE_STREAM)
     )
