@@ -17,16 +17,19 @@ from celeriac.sessions.tools import ToolContext, ToolDefinition, ToolListing, To
 __all__ = ["call_listed", "list_servers"]
 
 
-async def list_servers(servers: Sequence[PooledServer], *, resources: bool) -> ToolListing:
+async def list_servers(
+    servers: Sequence[PooledServer], patience_seconds: float, *, resources: bool
+) -> ToolListing:
     """Return the tools of all servers that can list theirs within some seconds.
 
     Args:
         servers: The servers.
+        patience_seconds: How long to wait for one that is slow.
         resources: Whether the tools for resources and prompts are wanted.
     """
     tools: list[ToolDefinition] = []
     unlisted: list[str] = []
-    listings = await asyncio.gather(*(_listed(server) for server in servers))
+    listings = await asyncio.gather(*(_listed(server, patience_seconds) for server in servers))
     for server, listed in zip(servers, listings, strict=True):
         if isinstance(listed, str):
             unlisted.append(f"MCP server {server.name}: {listed}")
@@ -37,9 +40,9 @@ async def list_servers(servers: Sequence[PooledServer], *, resources: bool) -> T
     return ToolListing(tools, unlisted)
 
 
-async def _listed(server: PooledServer) -> Sequence[ToolDefinition] | str:
+async def _listed(server: PooledServer, patience_seconds: float) -> Sequence[ToolDefinition] | str:
     try:
-        return (await server.catalogue()).tools
+        return (await server.catalogue(patience_seconds)).tools
     except ServerUnavailable as error:
         return str(error)
 

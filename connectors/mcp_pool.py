@@ -23,8 +23,6 @@ __all__ = ["McpPool", "PooledServer"]
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 5.0
-"""How long a list of tools waits for a server; then the model is asked without its tools."""
 _SHARE = 4
 _LONGEST_PAUSE_SECONDS = 10.0
 _HEALTH_SECONDS = 5.0
@@ -110,7 +108,8 @@ class PooledServer:
         self._opening: _Shared[McpSession] = _Shared()
         self._listing: _Shared[Catalogue] = _Shared()
         self._catalogue: Catalogue | None = None
-        self._listed_by: tuple[McpSession, int] | None = None
+        self._listed_by: tuple[McpSession, int, int] | None = None
+        self._forgotten = 0
         self._fresh_until = 0.0
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -131,28 +130,35 @@ class PooledServer:
         self._sessions = {one for one in self._sessions if not one.over} | {session}
         return session
 
-    async def catalogue(self) -> Catalogue:
+    async def catalogue(self, patience_seconds: float | None = None) -> Catalogue:
         """Return the server's tools: those known, or a new list where they may have changed.
+
+        Args:
+            patience_seconds: How long to wait for a list; None is as long as it takes.
 
         Raises:
             ServerUnavailable: They cannot be listed just now.
         """
         if self._catalogue is not None and self._is_fresh():
             return self._catalogue
-        return await self._listing.get(self._list(), _PATIENCE_SECONDS)
+        catalogue = await self._listing.get(self._list(), patience_seconds)
+        if self._is_fresh():
+            return catalogue
+        # Something changed while it was listed, perhaps before the server looked.
+        return await self._listing.get(self._list(), patience_seconds)
 
     def _is_fresh(self) -> bool:
         session = self._session
         return (
             session is not None
             and session.usable
-            and self._listed_by == (session, session.changes)
+            and self._listed_by == (session, session.changes, self._forgotten)
             and time.monotonic() < self._fresh_until
         )
 
     async def _list(self) -> Catalogue:
         session = await self.session()
-        listed_by = (session, session.changes)
+        listed_by = (session, session.changes, self._forgotten)
         limit = self.server.connect_seconds
         try:
             with session.used():
@@ -170,7 +176,7 @@ class PooledServer:
             raise ServerUnavailable(f"its list of tools cannot be read: {why}") from None
         seconds = self.server.list_seconds
         if catalogue.seconds is not None:
-            seconds = min(seconds, catalogue.seconds)
+            seconds = min(seconds, max(catalogue.seconds, 1.0))
         self._catalogue, self._listed_by = catalogue, listed_by
         self._fresh_until = time.monotonic() + seconds
         return catalogue
@@ -194,7 +200,7 @@ class PooledServer:
 
     def forget_catalogue(self) -> None:
         """List the tools anew when they are next wanted."""
-        self._fresh_until = 0.0
+        self._forgotten += 1
 
     def check_health(self, session: McpSession) -> None:
         """Look, meanwhile, whether a server that let a call run out of time still answers.

@@ -34,6 +34,8 @@ class McpToolSource:
         servers: Names of servers; None means all there are, which may be none.
         resource_and_prompt_tools_enabled: Whether the agent also gets the tools that list and read resources and
             get prompts, as far as the servers have any.
+        patience_seconds: How long a list of tools waits for a server that is slow to start; then the model is
+            asked without its tools, and the server is waited for meanwhile.
         config: Other servers than those of the worker's configuration.
 
     Raises:
@@ -46,6 +48,7 @@ class McpToolSource:
         servers: Sequence[str] | None = None,
         *,
         resource_and_prompt_tools_enabled: bool = True,
+        patience_seconds: float = 5,
         config: McpConfig | None = None,
     ) -> None:
         if isinstance(servers, str):
@@ -54,6 +57,7 @@ class McpToolSource:
             config = load_mcp_config(load_settings().mcp_config)
         self._servers = config.chosen(None if servers is None else tuple(servers))
         self._resources = resource_and_prompt_tools_enabled
+        self._patience = patience_seconds
         if self._servers:
             _load_sdk()
 
@@ -68,7 +72,7 @@ class McpToolSource:
             return ToolListing(())
         from celeriac.connectors.mcp_listing import list_servers  # noqa: PLC0415 - loads the SDK
 
-        return await list_servers(self._pooled(), resources=self._resources)
+        return await list_servers(self._pooled(), self._patience, resources=self._resources)
 
     async def call(
         self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext

@@ -28,6 +28,7 @@ from celeriac.sessions.messages import CallReference
 from celeriac.sessions.model import ModelCall
 from celeriac.sessions.tools import (
     TOOL_NAME_PATTERN,
+    CachingToolSource,
     FunctionTool,
     InvalidArguments,
     ToolContext,
@@ -143,12 +144,14 @@ def _planned(
 ) -> PlannedCall:
     definition = tool.definition
     expires = definition.approval_timeout_seconds
+    asks = needs_approval(definition.approval, arguments)
     once = definition.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     return PlannedCall(
         reference=reference,
         request=request,
-        requires_approval=needs_approval(definition.approval, arguments),
+        requires_approval=asks,
         digest=approval_digest(definition, arguments),
+        shown=definition.parts() if asks else {},
         max_attempts=1 if once else definition.max_attempts,
         backoff_seconds=definition.backoff_seconds,
         queue=definition.queue,
@@ -198,11 +201,12 @@ def _parsed_or_text(raw: str) -> JsonValue:
         return clean_text(raw)
 
 
-async def build_toolset(agent: AgentDefinition) -> Toolset:
+async def build_toolset(agent: AgentDefinition, *, anew: str | None = None) -> Toolset:
     """Collect an agent's tools: its functions, Celeriac's own, and those of its sources.
 
     Args:
         agent: The agent.
+        anew: The `ToolDefinition.source` whose tools are to be listed anew, whatever is remembered.
 
     Returns:
         The tools there are now. A source that cannot list its own is left out; it is asked again at the
@@ -214,6 +218,9 @@ async def build_toolset(agent: AgentDefinition) -> Toolset:
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
     tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
     taken = {tool.definition.name for tool in tools}
+    for source in agent.tool_sources:
+        if anew is not None and isinstance(source, CachingToolSource):
+            source.forget_tools(anew)
     unlisted: list[str] = []
     listings = await asyncio.gather(*(_list_tools(source) for source in agent.tool_sources))
     for source, listed in zip(agent.tool_sources, listings, strict=True):

@@ -70,6 +70,7 @@ def open_call(draft: Draft, planned: PlannedCall) -> None:
         queue=planned.queue,
         requires_approval=planned.requires_approval,
         digest=planned.digest,
+        shown=planned.shown,
         ordered=planned.ordered,
         shown_bytes=planned.shown_bytes,
         approval_timeout_ms=planned.approval_timeout_ms,
@@ -131,6 +132,7 @@ def definition_changed(draft: Draft, call: OpenCall, event: ToolChanged) -> None
     if event.effect is not None:
         attempts = 1 if once else call.max_attempts
         call = draft.update_call(call.id, effect=event.effect, max_attempts=attempts)
+    call = draft.update_call(call.id, shown=event.shown)
     ask_for_approval(draft, call, event.digest, event.reason)
 
 

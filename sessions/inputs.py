@@ -91,6 +91,8 @@ class PlannedCall:
     """Why it cannot run at all (no such tool, wrong arguments); None when it can."""
     requires_approval: bool = False
     digest: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """See `OpenCall.shown`."""
     max_attempts: int = 1
     backoff_seconds: float | None = None
     queue: str | None = None
@@ -126,6 +128,8 @@ class ModelReplied:
     reported_model: str | None = None
     first_token_ms: int | None = None
     latency_ms: int | None = None
+    missing_tools: Sequence[str] = ()
+    """What was wrong with the sources of tools that the model had to do without."""
     context_full: bool = False
     """The context was over the threshold, but nothing (more) could be done about it."""
 
@@ -219,6 +223,8 @@ class ToolChanged:
     reason: str
     effect: ToolEffect | None = None
     """The stricter effect that it now has; None when its effect holds. A change never loosens one."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """See `OpenCall.shown`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ class ToolInfo(_View):
     approval: str
     """``never``, ``always`` or ``depends on the arguments``."""
     source: str | None = None
+    original_name: str | None = None
 
 
 class AgentInfo(_View):
@@ -206,6 +207,8 @@ class AgentInfo(_View):
     models: tuple[str, ...]
     default_model: str
     tools: tuple[ToolInfo, ...]
+    missing_tools: tuple[str, ...] = ()
+    """What is wrong with the sources whose tools cannot be listed now, a line each."""
     plan_mode_enabled: bool
     announced_at: int
 

@@ -7,6 +7,7 @@ script can read, and is merged in on load.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Self
 
@@ -149,6 +150,8 @@ class OpenCall(_Part):
     requires_approval: bool = False
     digest: str = ""
     """Digest of tool, arguments and definition: what an approval is bound to."""
+    shown: Mapping[str, str] = Field(default_factory=dict)
+    """Of a call that asks: short digests of the definition's parts, to say which of them changed."""
     approval_reason: str | None = None
     approval_timeout_ms: int | None = None
     decision: Decision | None = None

@@ -131,6 +131,20 @@ class ToolDefinition:
         # Worked out once: every call and every approval compares it.
         object.__setattr__(self, "digest", self._digest())
 
+    def parts(self) -> dict[str, str]:
+        """Return a short digest of each thing a person relies on, to say later which of them changed."""
+        relied_on: dict[str, JsonValue] = {
+            "description": self.description,
+            "arguments": dict(self.input_schema),
+            "effect": self.effect.value,
+            "source": self.source,
+            **self.claims,
+        }
+        return {
+            what: hashlib.sha256(dump_json(value).encode()).hexdigest()[:8]
+            for what, value in relied_on.items()
+        }
+
     def _digest(self) -> str:
         parts: list[JsonValue] = [
             self.name,

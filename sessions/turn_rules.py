@@ -173,7 +173,9 @@ def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
     """Store a response, then end the turn or open its calls."""
     facts = _facts(event)
     answered = not event.calls and draft.turn.control is None
-    draft.end_step(step, "succeeded", facts=facts)
+    missing = "; ".join(event.missing_tools)
+    note = f"some tools were missing: {missing}" if missing else None
+    draft.end_step(step, "succeeded", note=note, facts=facts)
     _count_usage(draft, event.usage)
     several = draft.turn.usage.model_calls > 1
     message = draft.append(

@@ -75,7 +75,7 @@ class Announcer:
     def _announce(self) -> None:
         agents = self._here.agents
         # First, for it may take its time.
-        tools = {name: _tool_infos(self._here.toolset(one)) for name, one in agents.items()}
+        tools = {name: self._here.toolset(one) for name, one in agents.items()}
         with store_errors():
             seconds, micros = self._here.store.client.time()
         at = seconds * 1000 + micros // 1000
@@ -95,16 +95,15 @@ class Announcer:
         )
 
 
-def _agent_info(
-    here: Runtime, agent: AgentDefinition, tools: tuple[ToolInfo, ...], at: int
-) -> AgentInfo:
+def _agent_info(here: Runtime, agent: AgentDefinition, toolset: Toolset, at: int) -> AgentInfo:
     models = here.models_of(agent)
     return AgentInfo(
         name=agent.name,
         description=agent.description,
         models=models,
         default_model=models[0],
-        tools=tools,
+        tools=_tool_infos(toolset),
+        missing_tools=toolset.unlisted,
         plan_mode_enabled=agent.plan_mode_enabled,
         announced_at=at,
     )
@@ -123,6 +122,7 @@ def _tool_infos(toolset: Toolset) -> tuple[ToolInfo, ...]:
                 else "depends on the arguments"
             ),
             source=tool.source,
+            original_name=tool.original_name,
         )
         for tool in toolset.definitions
     )

@@ -192,3 +192,7 @@ def _process_ends(**_: object) -> None:
     here = runtime()
     if here.leases.held == 0:
         here.life.end()
+    try:
+        here.close_sources()
+    except Exception:  # noqa: BLE001 - whatever an author's source does, this process ends
+        _log.exception("A source of tools could not be closed")

@@ -1,4 +1,4 @@
-"""The command line: ``celeriac dev | worker | web | doctor | unknown | reconcile``."""
+"""The command line: ``celeriac dev | worker | web | doctor | unknown | reconcile | mcp``."""
 
 from __future__ import annotations
 
@@ -112,6 +112,20 @@ def reconcile(
             )
         )
     )
+
+
+@main.group()
+def mcp() -> None:
+    """MCP servers whose tools agents get (CELERIAC_MCP_CONFIG)."""
+
+
+@mcp.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def mcp_list(*, as_json: bool) -> None:
+    """Connect to every server and list its tools: their effects, whether they ask, and why."""
+    from celeriac.tasks.mcp_cli import list_mcp  # noqa: PLC0415
+
+    sys.exit(_told(lambda: list_mcp(load_settings(), as_json=as_json)))
 
 
 def _told(action: Callable[[], int]) -> int:

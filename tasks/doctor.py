@@ -10,6 +10,7 @@ from typing import Literal, cast
 import click
 import redis
 
+from celeriac.connectors.mcp_config import load_mcp_config
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings
@@ -136,6 +137,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         "ok", "settings", f"store: {'CELERIAC_REDIS_URL' if settings.redis_url else where}"
     )
+    yield from _mcp(settings)
     try:
         store = open_store(settings)
         yield from examine_store(store.client)
@@ -144,6 +146,18 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         yield _agents(client)
     except CeleriacError as error:
         yield Finding("wrong", "store", str(error))
+
+
+def _mcp(settings: Settings) -> Iterator[Finding]:
+    if settings.mcp_config is None:
+        return
+    try:
+        servers = load_mcp_config(settings.mcp_config).servers
+    except CeleriacError as error:
+        yield Finding("wrong", "MCP", str(error))
+        return
+    names = ", ".join(servers) or "none"
+    yield Finding("ok", "MCP", f"servers: {names}; `celeriac mcp list` connects to them")
 
 
 def _workers(client: SessionClient) -> Finding:
@@ -163,6 +177,9 @@ def _agents(client: SessionClient) -> Finding:
     agents = client.agents()
     if not agents:
         return Finding("warning", "agents", "none was announced yet; see CELERIAC_AGENTS")
+    missing = [f"{agent.name}: {why}" for agent in agents for why in agent.missing_tools]
+    if missing:
+        return Finding("warning", "agents", "some tools are missing: " + "; ".join(missing))
     return Finding("ok", "agents", ", ".join(agent.name for agent in agents))
 
 

@@ -150,5 +150,6 @@ def _replied(
         reported_model=reply.reported_model,
         first_token_ms=reply.first_token_ms,
         latency_ms=reply.latency_ms,
+        missing_tools=toolset.unlisted,
         context_full=context_full,
     )

@@ -17,6 +17,7 @@ from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.sessions.store.lives import Lives
 from celeriac.sessions.store.sessions import SessionStore
+from celeriac.sessions.tools import CachingToolSource
 from celeriac.tasks.celery import app
 from celeriac.tasks.dispatch import open_store
 from celeriac.tasks.janitor import Janitor
@@ -63,14 +64,26 @@ class Runtime:
         """Set once this worker was asked to stop; known to its main process only."""
         self._toolsets: dict[str, Toolset] = {}
 
-    def toolset(self, agent: AgentDefinition) -> Toolset:
-        """Return the agent's tools as they are now; plain ones never change within a process."""
+    def toolset(self, agent: AgentDefinition, *, anew: str | None = None) -> Toolset:
+        """Return the agent's tools as they are now; plain ones never change within a process.
+
+        Args:
+            agent: The agent.
+            anew: The source of a tool that a person decided about: what it remembers is not enough.
+        """
         known = self._toolsets.get(agent.name)
         if known is None:
-            known = self.loop.run(build_toolset(agent))
+            known = self.loop.run(build_toolset(agent, anew=anew))
             if not agent.tool_sources:
                 self._toolsets[agent.name] = known
         return known
+
+    def close_sources(self) -> None:
+        """Close what tool sources hold open; for the end of the process."""
+        for agent in self.agents.values():
+            for source in agent.tool_sources:
+                if isinstance(source, CachingToolSource):
+                    self.loop.run(source.aclose())
 
     def models_of(self, agent: AgentDefinition) -> tuple[str, ...]:
         """Return the models an agent may use, the default first."""

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from pydantic import JsonValue
 
@@ -26,11 +26,19 @@ from celeriac.sessions.jsonsafe import (
 )
 from celeriac.sessions.media import without_media
 from celeriac.sessions.store.sessions import Claim
-from celeriac.sessions.tools import InvalidArguments, ToolContext, ToolResult, needs_approval
+from celeriac.sessions.tools import (
+    InvalidArguments,
+    ToolContext,
+    ToolDefinition,
+    ToolResult,
+    needs_approval,
+)
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import commit_until_answered, error_text
 
 __all__ = ["tool_attempt"]
+
+_DESCRIPTION_SHOWN = 500
 
 
 def tool_attempt(here: Runtime, claim: Claim) -> Input:
@@ -58,7 +66,9 @@ def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValu
     agent = here.agents.get(claim.loaded.state.agent)
     if agent is None:
         return _not_entered(claim, "this worker does not know the agent", retryable=True)
-    toolset = here.toolset(agent)
+    call = claim.loaded.state.call(request.id)
+    decided = call is not None and call.decision is not None
+    toolset = here.toolset(agent, anew=request.source if decided else None)
     tool = toolset.get(request.tool)
     if tool is None and toolset.unlisted:
         why = f"its tool cannot be found at the moment: {'; '.join(toolset.unlisted)}"
@@ -104,7 +114,7 @@ def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> Tool
     if call.decision is not None:
         if approval_digest(definition, request.arguments) == call.decision.digest:
             return None
-        reason = "The tool's definition changed after it was approved; please look again."
+        reason = _what_changed(call.shown, definition)
     elif effect is not None:
         reason = "The tool's effect became stricter after the call was made; please look."
     elif needs_approval(definition.approval, request.arguments):
@@ -112,7 +122,18 @@ def _must_ask_again(claim: Claim, tool: BoundTool, request: CallRequest) -> Tool
     else:
         return None
     digest = approval_digest(definition, request.arguments)
-    return ToolChanged(claim.step.id, claim.token, digest, reason, effect)
+    return ToolChanged(claim.step.id, claim.token, digest, reason, effect, definition.parts())
+
+
+def _what_changed(shown: Mapping[str, str], definition: ToolDefinition) -> str:
+    now = definition.parts()
+    parts = [f"its {what}" for what in now if shown and shown.get(what) != now[what]]
+    if not parts:
+        return "The tool's definition changed after it was approved; please look again."
+    told = f"The tool changed after it was approved: {', '.join(parts)}; please look again."
+    if shown.get("description") != now["description"]:
+        told += f" It now says of itself: “{definition.description[:_DESCRIPTION_SHOWN]}”"
+    return told
 
 
 def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]) -> Input:

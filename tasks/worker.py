@@ -19,6 +19,7 @@ from celery.signals import (
 )
 from kombu.utils.url import maybe_sanitize_url
 
+from celeriac.connectors.mcp_config import load_mcp_config
 from celeriac.connectors.models import ModelClients
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import CeleriacError, ConfigurationError, StoreUnavailable
@@ -56,6 +57,8 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         name_worker(sender)
         _find_broker(app, settings)
         agents = _load_agents(settings)
+        # Also where no agent names a server yet: a fault in the file is told at the start.
+        load_mcp_config(settings.mcp_config)
         ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
         _settle_memory()

@@ -195,6 +195,7 @@ def _session_context(
         "models": agent.models if agent is not None else (),
         "suggestions": _suggestions(snapshot, agent),
         "resume_token": here.key.resume_token(sid, snapshot.resume_token),
+        "missing_tools": () if agent is None else agent.missing_tools,
         "no_worker": words.NO_WORKER if snapshot.turn is not None and not workers else None,
     }
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from celeriac.connectors.mcp_source import McpToolSource
 from celeriac.connectors.order_support.desk import OrderDesk
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import ToolEffect
@@ -76,6 +77,9 @@ async def cancel_order(
     return asdict(order)
 
 
+# Whatever MCP servers the worker has, so that they can be tried at once.
+_mcp = McpToolSource()
+
 order_support = AgentDefinition(
     name="order-support",
     description="Looks up, annotates and cancels orders 1001 to 1005.",
@@ -85,6 +89,7 @@ order_support = AgentDefinition(
     ),
     models=["demo"],
     tools=[look_up_order, set_note, cancel_order],
+    tool_sources=[_mcp] if _mcp.servers else [],
     built_in_tools=frozenset(BuiltInTool),
     plan_mode_enabled=True,
 )
