@@ -22,8 +22,8 @@ def test_mc_02_a_call_succeeds_whatever_else_is_written(
             for _ in range(3):
                 assert (await here.call("look", noise="stderr")).value == "done"
             assert (await here.call("look", noise="junk")).value == "done"
-            text: JsonValue = {"content": [{"type": "text", "text": "für alle"}]}
-            assert (await here.call("look", noise="split", result=text)).value == "für alle"
+            text: JsonValue = {"content": [{"type": "text", "text": "für uns"}]}
+            assert (await here.call("look", noise="split", result=text)).value == "für uns"
             long: JsonValue = {"content": [{"type": "text", "text": "y" * 2_000_000}]}
             assert (await here.call("look", result=long)).value == "y" * 2_000_000
 
