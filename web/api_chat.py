@@ -18,6 +18,7 @@ from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
 from celeriac.sessions.errors import Conflict
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.sessions.snapshot import Snapshot
+from celeriac.web.answers import ChatConversation
 from celeriac.web.auth import Principal, require_session
 from celeriac.web.chat_chunks import split_approval_id
 from celeriac.web.chat_messages import ui_messages
@@ -25,7 +26,7 @@ from celeriac.web.chat_stream import ChatTarget, chat_frames
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.problems import Refusal
-from celeriac.web.responses import empty, json_response
+from celeriac.web.responses import empty, model_response
 from celeriac.web.schemas import read_body
 
 __all__ = ["api_chat"]
@@ -88,7 +89,8 @@ def resume_chat(sid: str) -> Response:
 def get_chat(sid: str) -> Response:
     """The latest messages as UI messages, for ``useChat({messages})`` after a reload."""
     require_session(sid, Role.VIEWER)
-    return json_response({"id": sid, "messages": list(ui_messages(parts().client.snapshot(sid)))})
+    messages = ui_messages(parts().client.snapshot(sid))
+    return model_response(ChatConversation(id=sid, messages=messages))
 
 
 def _send(before: Snapshot, message: ChatMessage, *, plan_mode: bool) -> ChatTarget:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from flask import Blueprint, Response, request
-from pydantic import JsonValue
 
 from celeriac.sessions.errors import InvalidRequest, NotFound
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.sessions.snapshot import Snapshot
 from celeriac.sessions.state import SessionStatus
+from celeriac.web.answers import Accepted, SessionStarted, Steps
 from celeriac.web.auth import creator, require_operator, require_session
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
-from celeriac.web.responses import empty, json_response, model_response
+from celeriac.web.responses import empty, model_response
 from celeriac.web.schemas import (
     CancelTurn,
     CreateSession,
@@ -40,9 +40,8 @@ def create_session() -> Response:
         message_id=body.message_id,
         plan_mode=body.plan_mode,
     )
-    answer = created.model_dump(mode="json")
-    answer["session_token"] = parts().key.session_token(created.session_id)
-    response = json_response(answer, 201)
+    token = parts().key.session_token(created.session_id)
+    response = model_response(SessionStarted(**dict(created), session_token=token), 201)
     response.headers["Location"] = f"/api/sessions/{created.session_id}"
     return response
 
@@ -131,7 +130,7 @@ def steer(sid: str) -> Response:
     body = read_body(Steer, optional=True)
     ids = None if body.message_ids is None else tuple(body.message_ids)
     parts().client.steer(sid, message_ids=ids, text=body.text, by=principal.name)
-    return json_response({"accepted": True}, 202)
+    return model_response(Accepted(), 202)
 
 
 @api_sessions.post("/<sid>/cancel")
@@ -140,7 +139,7 @@ def cancel(sid: str) -> Response:
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(CancelTurn, optional=True)
     parts().client.cancel_turn(sid, turn_id=body.turn_id, by=principal.name)
-    return json_response({"accepted": True}, 202)
+    return model_response(Accepted(), 202)
 
 
 @api_sessions.post("/<sid>/plan/execute")
@@ -149,12 +148,11 @@ def execute_plan(sid: str) -> Response:
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(ExecutePlan)
     parts().client.execute_plan(sid, revision=body.revision, by=principal.name)
-    return json_response({"accepted": True}, 202)
+    return model_response(Accepted(), 202)
 
 
 @api_sessions.get("/<sid>/steps")
 def get_steps(sid: str) -> Response:
     """The step history."""
     require_session(sid, Role.VIEWER)
-    steps: list[JsonValue] = [step.model_dump(mode="json") for step in parts().client.steps(sid)]
-    return json_response({"steps": steps})
+    return model_response(Steps(steps=parts().client.steps(sid)))
