@@ -28,7 +28,7 @@ from celeriac.web.schemas import (
     Steer,
 )
 
-__all__ = ["CONTRACT", "Access", "Query", "Route"]
+__all__ = ["CONTRACT", "EVENT_STREAM", "Access", "Query", "Route"]
 
 EVENT_STREAM = "text/event-stream"
 
@@ -67,6 +67,7 @@ class Route:
         body_optional: Whether no body at all is taken for an empty object.
         answer: The JSON answer; None is none, and a text is the media type of another one.
         status: Status when all is well.
+        may_be_empty: Whether it may also answer 204 and nothing.
         errors: Statuses of its own errors, with the codes that come with them.
         query: Arguments of the query string.
         example: An example of the body.
@@ -79,6 +80,7 @@ class Route:
     body_optional: bool = False
     answer: type[BaseModel] | str | None = None
     status: int = 200
+    may_be_empty: bool = False
     errors: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Query, ...] = ()
     example: JsonValue = None
@@ -282,6 +284,7 @@ CONTRACT: Mapping[str, Route] = {
         Access.SESSION,
         Role.VIEWER,
         answer=EVENT_STREAM,
+        may_be_empty=True,
         errors={503: "streams_full"},
     ),
     "api_chat.get_chat": Route(

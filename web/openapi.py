@@ -13,7 +13,7 @@ from werkzeug.routing import Rule
 
 from celeriac.sessions.ids import CALL_ID_PATTERN, MESSAGE_ID_PATTERN, SESSION_ID_PATTERN
 from celeriac.web.answers import ProblemDetails
-from celeriac.web.contract import Access, Route
+from celeriac.web.contract import EVENT_STREAM, Access, Route
 
 __all__ = ["openapi_document"]
 
@@ -23,6 +23,14 @@ _PATH_ARGUMENTS = {
     "sid": ("The session's id.", SESSION_ID_PATTERN),
     "call_id": ("The Call ID.", CALL_ID_PATTERN),
     "message_id": ("The message's id.", MESSAGE_ID_PATTERN),
+}
+_EVENT: _Json = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
 }
 _PROBLEM = "application/problem+json"
 _ABOUT = (
@@ -144,8 +152,8 @@ def _security(route: Route) -> JsonValue:
 
 def _responses(route: Route, schemas: _Schemas) -> JsonValue:
     found: _Json = {str(route.status): _success(route, schemas)}
-    if route.answer == "text/event-stream" and route.body is None:
-        found.setdefault("204", {"description": "Nothing runs."})
+    if route.may_be_empty:
+        found["204"] = {"description": "There is nothing to stream."}
     errors = dict(route.errors)
     if route.body is not None:
         errors[400] = ", ".join(filter(None, [errors.get(400), "invalid_json, invalid_body"]))
@@ -168,7 +176,7 @@ def _success(route: Route, schemas: _Schemas) -> JsonValue:
     if route.answer is None:
         return {"description": "It is done."}
     if isinstance(route.answer, str):
-        schema: _Json = {"type": "string"} if route.answer == "text/event-stream" else {}
+        schema: _Json = _EVENT if route.answer == EVENT_STREAM else {}
         return {"description": route.about, "content": {route.answer: {"schema": schema}}}
     content: JsonValue = {"application/json": {"schema": schemas.answer(route.answer)}}
     return {"description": route.about, "content": content}
