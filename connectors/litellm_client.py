@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Protocol, cast
 
 from pydantic import JsonValue
@@ -23,7 +23,7 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 
-__all__ = ["LiteLlmClient", "preload"]
+__all__ = ["LiteLlmClient", "load_litellm", "preload"]
 
 _loading = threading.Lock()
 
@@ -34,16 +34,22 @@ class _LiteLlm(Protocol):
     telemetry: bool
     suppress_debug_info: bool
     disable_aiohttp_transport: bool
+    provider_list: Sequence[str]
 
     def acompletion(self, **arguments: object) -> Awaitable[AsyncIterator[object]]: ...
+
+    def get_llm_provider(self, model: str) -> tuple[str, str, object, object]: ...
+
+    def get_model_info(self, model: str) -> Mapping[str, object]: ...
 
 
 def preload() -> None:
     """Import litellm now: it takes seconds and 200 MB, which forked children then share."""
-    _litellm()
+    load_litellm()
 
 
-def _litellm() -> _LiteLlm:
+def load_litellm() -> _LiteLlm:
+    """Return litellm, imported without asking the network and silent about itself."""
     with _loading:
         # Read while litellm is imported: without them it fetches price lists and tokenizers.
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -77,7 +83,7 @@ class LiteLlmClient:
         litellm: _LiteLlm | None = None
         try:
             # The import takes seconds the first time; other sessions' streams must go on meanwhile.
-            litellm = await asyncio.to_thread(_litellm)
+            litellm = await asyncio.to_thread(load_litellm)
             async with asyncio.timeout_at(deadline):
                 response = await litellm.acompletion(**self._arguments(request))
             while (chunk := await _next(response, deadline)) is not None:

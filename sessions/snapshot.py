@@ -14,6 +14,7 @@ __all__ = [
     "AgentInfo",
     "ApprovalItem",
     "MessagePage",
+    "ModelInfo",
     "QueuedMessageView",
     "SentMessage",
     "SessionCreated",
@@ -213,6 +214,21 @@ class AgentInfo(_View):
     announced_at: int
 
 
+class ModelInfo(_View):
+    """A model as a worker sees it. Of keys only the names of their variables are told."""
+
+    name: str
+    provider: str | None = None
+    """None: no service is behind it (the demo model, or a client of an agent's own)."""
+    key_variables: tuple[str, ...] = ()
+    """Environment variables of which any one may hold the key."""
+    key_set: bool | None = None
+    """None: no key is needed, or the machine itself may be let in."""
+    price_known: bool = False
+    context_window_tokens: int | None = None
+    """Most tokens that it reads, if that is known."""
+
+
 class WorkerInfo(_View):
     """A worker that was seen lately."""
 
@@ -227,3 +243,5 @@ class WorkerInfo(_View):
     """Steps it is running."""
     stuck: bool = False
     """It takes nothing although work is queued that it has room for."""
+    models: tuple[ModelInfo, ...] = ()
+    """The models of its agents."""

@@ -15,10 +15,11 @@ from importlib.metadata import version
 
 from celery.worker import state as celery_state
 
+from celeriac.connectors.model_facts import facts_of
 from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import StoreUnavailable
-from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
+from celeriac.sessions.snapshot import AgentInfo, ModelInfo, ToolInfo, WorkerInfo
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
@@ -51,6 +52,7 @@ class Announcer:
         self._lists = SessionLists(
             here.store, SessionReader(here.store, here.settings), here.settings
         )
+        self._models: tuple[ModelInfo, ...] = ()
         self._stop = threading.Event()
         self.stuck = False
         """Whether this worker takes nothing although work is queued; it is told to everybody."""
@@ -74,6 +76,7 @@ class Announcer:
 
     def _announce(self) -> None:
         agents = self._here.agents
+        self._models = self._models or _model_infos(self._here)
         # First, for it may take its time.
         tools = {name: self._here.toolset(one) for name, one in agents.items()}
         with store_errors():
@@ -89,6 +92,7 @@ class Announcer:
             version=version("celeriac"),
             running=len(celery_state.active_requests),
             stuck=self.stuck,
+            models=self._models,
         )
         self._lists.announce(
             worker, [_agent_info(self._here, one, tools[name], at) for name, one in agents.items()]
@@ -107,6 +111,15 @@ def _agent_info(here: Runtime, agent: AgentDefinition, toolset: Toolset, at: int
         plan_mode_enabled=agent.plan_mode_enabled,
         announced_at=at,
     )
+
+
+def _model_infos(here: Runtime) -> tuple[ModelInfo, ...]:
+    agents = here.agents.values()
+    names = [model for agent in agents for model in here.models_of(agent)]
+    own = {
+        model for agent in agents for model in agent.model_clients if model in here.models_of(agent)
+    }
+    return facts_of(names, own)
 
 
 def _tool_infos(toolset: Toolset) -> tuple[ToolInfo, ...]:

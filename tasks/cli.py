@@ -1,4 +1,4 @@
-"""The command line: ``celeriac dev | worker | web | doctor | unknown | reconcile | mcp``."""
+"""The command line: ``celeriac dev | worker | web | doctor | models | unknown | reconcile | mcp``."""
 
 from __future__ import annotations
 
@@ -74,6 +74,15 @@ def doctor() -> None:
     from celeriac.tasks.doctor import run_doctor  # noqa: PLC0415
 
     sys.exit(_told(lambda: run_doctor(load_settings())))
+
+
+@main.command()
+def models() -> None:
+    """List the models of each agent: the default, whether the workers have a key, whether a price is known."""
+    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+    from celeriac.tasks.models_cli import list_models  # noqa: PLC0415
+
+    sys.exit(_told(lambda: list_models(open_client())))
 
 
 @main.command()

@@ -16,6 +16,7 @@ from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.store.connection import store_errors
 from celeriac.tasks.dispatch import open_store
+from celeriac.tasks.models_cli import keyless_models
 
 __all__ = ["Finding", "examine_eviction", "examine_store", "run_doctor"]
 
@@ -144,6 +145,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         client = SessionClient(store, settings)
         yield _workers(client)
         yield _agents(client)
+        yield from _models(client)
     except CeleriacError as error:
         yield Finding("wrong", "store", str(error))
 
@@ -181,6 +183,11 @@ def _agents(client: SessionClient) -> Finding:
     if missing:
         return Finding("warning", "agents", "some tools are missing: " + "; ".join(missing))
     return Finding("ok", "agents", ", ".join(agent.name for agent in agents))
+
+
+def _models(client: SessionClient) -> Iterator[Finding]:
+    for missing in keyless_models(client.workers()):
+        yield Finding("warning", "models", missing)
 
 
 def _show(finding: Finding) -> None:

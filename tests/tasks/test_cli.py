@@ -11,8 +11,12 @@ from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.messages import Role
 from celeriac.sessions.settings import Settings, load_settings
+from celeriac.sessions.snapshot import ModelInfo
+from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.cli import main
+from tests.store.announced import AGENTS, worker
 from tests.store.driving import answer, message, unknown
 
 
@@ -82,3 +86,46 @@ def test_what_does_not_exist_is_said_in_one_line(run: CliRunner) -> None:
     assert missing.exit_code == 1
     assert missing.stderr.count("\n") == 1
     assert "ses_000" in missing.stderr
+
+
+def announce_models(store: SessionStore, settings: Settings, **key_set: bool) -> None:
+    seconds, _ = store.client.time()
+    for name, is_set in key_set.items():
+        models = (
+            ModelInfo(
+                name="demo",
+                provider="openai",
+                key_variables=("OPENAI_API_KEY",),
+                key_set=is_set,
+                price_known=True,
+                context_window_tokens=128_000,
+            ),
+            ModelInfo(name="other"),
+        )
+        seen = worker(name, seconds * 1000).model_copy(update={"models": models})
+        SessionLists(store, SessionReader(store, settings), settings).announce(seen, AGENTS)
+
+
+def test_the_models_of_each_agent_are_listed_with_what_workers_say_of_them(
+    run: CliRunner, session_store: SessionStore, settings: Settings
+) -> None:
+    announce_models(session_store, settings, one=True, two=False)
+    listed = told(run, "models")
+    assert listed.exit_code == 0
+    facts = "openai, OPENAI_API_KEY is NOT set in two; price known; reads 128,000 tokens"
+    lines = listed.output.splitlines()
+    assert lines[0] == "desk"
+    assert lines[1].split(None, 2) == ["demo", "default", facts]
+    assert lines[2].split(None, 1) == ["other", "needs no key of a provider"]
+    announce_models(session_store, settings, one=True, two=True)
+    assert "openai, OPENAI_API_KEY is set;" in told(run, "models").output
+    announce_models(session_store, settings, one=False, two=False)
+    assert "OPENAI_API_KEY is NOT set;" in told(run, "models").output
+    assert "demo: OPENAI_API_KEY is not set in one" in told(run, "doctor").output
+
+
+@pytest.mark.usefixtures("session_store")
+def test_without_agents_there_are_no_models(run: CliRunner) -> None:
+    listed = told(run, "models")
+    assert listed.exit_code == 1
+    assert "celeriac worker" in listed.stderr
