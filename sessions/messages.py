@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+from functools import reduce
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -10,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.failures import FailureKind
 
-__all__ = ["CallReference", "Message", "Role", "Usage"]
+__all__ = ["CallReference", "Message", "Role", "Usage", "turn_usage"]
 
 Number = TypeVar("Number", int, float)
 
@@ -135,3 +137,13 @@ class Message(BaseModel):
     """For a summary: it stands for all messages with a lower seq than this."""
     interrupted: bool = False
     """The person stopped the model in the middle of this text."""
+
+
+def turn_usage(messages: Iterable[Message], turn_id: str) -> Usage:
+    """Say what an ended turn used, by its messages; attempts that failed are known by the last one alone."""
+    of_turn = [message for message in messages if message.turn_id == turn_id]
+    for message in reversed(of_turn):
+        if message.turn_usage is not None:
+            return message.turn_usage
+    used = (message.usage.of_one_call() for message in of_turn if message.usage is not None)
+    return reduce(Usage.plus, used, Usage())

@@ -54,6 +54,7 @@ class ChatRequest(_Lenient):
     messages: list[ChatMessage] = Field(min_length=1)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     plan_mode: bool = False
+    model: str | None = Field(None, max_length=200)
 
 
 @api_chat.post("")
@@ -71,7 +72,7 @@ def post_chat() -> Response:
     before = parts().client.snapshot(body.id)
     if last.role == "assistant":
         return _stream(body.id, _decide(before, last, principal))
-    return _stream(body.id, _send(before, last, plan_mode=body.plan_mode))
+    return _stream(body.id, _send(before, last, body))
 
 
 @api_chat.get("/<sid>/stream")
@@ -93,13 +94,19 @@ def get_chat(sid: str) -> Response:
     return model_response(ChatConversation(id=sid, messages=messages))
 
 
-def _send(before: Snapshot, message: ChatMessage, *, plan_mode: bool) -> ChatTarget:
+def _send(before: Snapshot, message: ChatMessage, body: ChatRequest) -> ChatTarget:
     text = "\n\n".join(
         str(part.get("text", "")) for part in message.parts if part.get("type") == "text"
     )
     message_id = _message_id(message.id)
     known = next((one for one in before.messages if one.message_id == message_id), None)
-    parts().client.send_message(before.session_id, text, message_id=message_id, plan_mode=plan_mode)
+    parts().client.send_message(
+        before.session_id,
+        text,
+        message_id=message_id,
+        plan_mode=body.plan_mode,
+        model=body.model,
+    )
     open_turn = before.turn.id if before.turn else None
     return ChatTarget(
         position=before.resume_token,

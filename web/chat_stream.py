@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 from pydantic import JsonValue
 
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.events import EventBatch, EventType, StoredEvent
 from celeriac.sessions.jsonsafe import dump_json
-from celeriac.sessions.messages import Usage
+from celeriac.sessions.messages import turn_usage
 from celeriac.sessions.snapshot import Snapshot
 from celeriac.sessions.state import SessionStatus
 from celeriac.web.chat_chunks import REASONING, TEXT, Chunk, TurnChunks
@@ -110,8 +109,8 @@ class _Follower:
         self._open_steps = (
             frozenset(step.id for step in open_turn.steps) if open_turn else frozenset()
         )
-        used = [m.usage for m in snapshot.messages if m.turn_id == turn_id and m.usage]
-        self._usage = reduce(Usage.plus, used, Usage()).model_dump(mode="json")
+        used = open_turn.usage if open_turn else turn_usage(snapshot.messages, turn_id)
+        self._usage = used.model_dump(mode="json")
         if open_turn is not None:
             if snapshot.status is SessionStatus.WAITING:
                 yield from self._finish("waiting")

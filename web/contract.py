@@ -147,7 +147,7 @@ CONTRACT: Mapping[str, Route] = {
         answer=SentMessage,
         status=202,
         errors={
-            400: "blank_message, invalid_message_id, plan_mode_unavailable",
+            400: "blank_message, invalid_message_id, plan_mode_unavailable, unknown_model",
             409: "queue_full",
             413: "message_too_large",
         },

@@ -17,7 +17,7 @@ from celeriac.sessions.inputs import (
     ModelReplied,
     QueuedMessageDeleted,
 )
-from celeriac.sessions.messages import Role, Usage
+from celeriac.sessions.messages import Role, Usage, turn_usage
 from celeriac.sessions.state import SessionStatus, StepName
 from tests.unit.world import IDEMPOTENT, NOON, ONCE, READ, World, planned
 
@@ -422,3 +422,18 @@ def test_what_a_lost_model_worker_reports_later_changes_nothing(late: str) -> No
     else:
         assert not world.gives_back(step)
     assert world.state is before
+
+
+def test_what_an_ended_turn_used_is_read_off_its_messages() -> None:
+    world = World()
+    world.send("hello")
+    world.breaks(world.start_model(), usage=KNOWN)
+    world.wait_for_retry()
+    world.reply(planned("call_a"))
+    world.ended(world.start_call())
+    world.reply()
+    assert turn_usage(world.log, "t1") == world.state.usage
+    world.send("again", "m2")
+    world.reply()
+    assert turn_usage(world.log, "t2") == Usage().of_one_call()
+    assert turn_usage(world.log, "t9") == Usage()
