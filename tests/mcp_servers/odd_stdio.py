@@ -24,6 +24,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,34 @@ def listed(params: dict[str, Any]) -> dict[str, Any]:
     return page | ({"nextCursor": str(start + size)} if start + size < len(tools) else {})
 
 
+def resources(params: dict[str, Any]) -> dict[str, Any]:
+    if params.get("cursor"):
+        return {"resources": [{"name": "second", "uri": "note://2"}]}
+    return {"resources": [{"name": "note", "uri": "note://1"}], "nextCursor": "2"}
+
+
+def resource(params: dict[str, Any]) -> dict[str, Any] | None:
+    if params["uri"] != "note://1":
+        return None
+    return {"contents": [{"uri": "note://1", "text": "the note"}]}
+
+
+def prompt(params: dict[str, Any]) -> dict[str, Any]:
+    text = f"Greet {params['arguments']['who']}."
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+
+RESOURCES: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
+    "resources/list": resources,
+    "resources/templates/list": lambda _: {
+        "resourceTemplates": [{"name": "any", "uriTemplate": "note://{id}"}]
+    },
+    "resources/read": resource,
+    "prompts/list": lambda _: {"prompts": [{"name": "greet", "arguments": [{"name": "who"}]}]},
+    "prompts/get": prompt,
+}
+
+
 def handle(request: dict[str, Any]) -> None:
     method, params = request.get("method"), request.get("params") or {}
     if method == "initialize":
@@ -135,6 +164,12 @@ def handle(request: dict[str, Any]) -> None:
         send(id=request["id"], result=listed(params))
     elif method == "tools/call":
         threading.Thread(target=run_call, args=[request], daemon=True).start()
+    elif os.environ.get("ODD_RESOURCES") and method in RESOURCES:
+        answer = RESOURCES[method](params)
+        if answer is None:
+            send(id=request["id"], error={"code": -32002, "message": "no such resource"})
+        else:
+            send(id=request["id"], result=answer)
     elif method == "notifications/cancelled":
         journal("cancelled", reason=params.get("reason"))
         _cancelled.add(params["requestId"])
