@@ -125,7 +125,7 @@ def test_odd_tools_are_kept_or_left_out_with_a_warning_that_names_them(
             },
         ),
         a_tool(
-            "no-json-schema", inputSchema={"type": "object", "properties": {"a": {"type": "strin"}}}
+            "no-json-schema", inputSchema={"type": "object", "properties": {"a": {"type": "words"}}}
         ),
         a_tool(
             "bad-pattern", inputSchema={"type": "object", "properties": {"a": {"pattern": "("}}}
