@@ -1,10 +1,11 @@
-"""Write or check requirements/*.txt: every package pinned by version and hash, no place to fetch it from.
+"""Write or check the locks: every package pinned by version and hash, no place to fetch it from.
 
     python scripts/locks.py write [--upgrade]     needs the network and uv (in the dev lock)
     python scripts/locks.py check                 works offline, needs nothing but Python
 
-Each lock begins with a digest of what it was made from, so that `check` sees at once when
-pyproject.toml has moved on without it.
+Each of requirements/*.txt begins with a digest of what it was made from, so that `check` sees at once
+when pyproject.toml has moved on without it. npm writes the lock of tests/node (`npm install` there,
+with its .npmrc); that one is only checked.
 """
 
 from __future__ import annotations
@@ -86,8 +87,29 @@ def faults(lock: Path) -> list[str]:
     return found
 
 
+def node_faults(folder: Path) -> list[str]:
+    """Whatever is wrong with npm's lock, in words."""
+    wanted = json.loads((folder / "package.json").read_text())["dependencies"]
+    name = (folder / "package-lock.json").relative_to(ROOT)
+    packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+    found = [
+        f"package.json: {package} {version!r} is not an exact version"
+        for package, version in wanted.items()
+        if not re.fullmatch(r"\d+\.\d+\.\d+", version)
+    ]
+    if packages.pop("")["dependencies"] != wanted:
+        found.append(f"{name} is out of step with package.json; run `npm install` in its folder")
+    for package, entry in packages.items():
+        if "resolved" in entry:
+            found.append(f"{name}: {package} names a place to fetch it from: {entry['resolved']!r}")
+        if not entry.get("integrity", "").startswith("sha512-"):
+            found.append(f"{name}: {package} has no sha512 hash")
+    return found
+
+
 def check() -> int:
     found = [fault for name in LOCKS for fault in faults(REQUIREMENTS / f"{name}.txt")]
+    found += node_faults(ROOT / "tests" / "node")
     sys.stderr.writelines(f"locks: {fault}\n" for fault in found)
     return 1 if found else 0
 
