@@ -9,6 +9,7 @@ import pytest
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.errors import InvalidRequest
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Role
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import Snapshot
@@ -200,7 +201,10 @@ def test_compactions_that_do_not_help_are_bounded(pair: Cluster) -> None:
     session_id = full_session(pair, "misjudged")
     pair.client.send_message(session_id, "x" * 8_000)
     snapshot = pair.idle(session_id)
-    assert "maximum context length" in snapshot.messages[-1].text
+    notice = snapshot.messages[-1]
+    assert notice.failure is FailureKind.TOO_LARGE
+    assert "too large for the model narrow, even with its older messages summarised" in notice.text
+    assert "maximum context length" in notice.text
     assert len(pair.marks("summary", session_id)) <= 2
     pair.client.send_message(session_id, "and now?")
     assert pair.answer(session_id) == "You said: and now?"
@@ -209,7 +213,10 @@ def test_compactions_that_do_not_help_are_bounded(pair: Cluster) -> None:
 def test_without_a_policy_the_models_own_limit_fails_the_turn(pair: Cluster) -> None:
     session_id = full_session(pair, "without-policy")
     pair.client.send_message(session_id, "x" * 8_000)
-    assert "maximum context length" in pair.idle(session_id).messages[-1].text
+    notice = pair.idle(session_id).messages[-1]
+    assert notice.failure is FailureKind.TOO_LARGE
+    assert "too large for the model narrow, and this agent has no CompactionPolicy" in notice.text
+    assert "maximum context length" in notice.text
     assert pair.marks("summary", session_id) == []
 
 

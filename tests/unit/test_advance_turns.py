@@ -366,13 +366,37 @@ def test_the_wait_before_a_retry_doubles_up_to_a_limit(attempts: int, expected: 
     assert world.state.steps[0].timing.not_before - world.now == expected
 
 
-def test_text_of_a_broken_model_attempt_is_withdrawn() -> None:
+WAYS_TO_END = ["retried", "final", "lost", "broken after a stop", "stopped before any text"]
+
+
+@pytest.mark.parametrize("way", WAYS_TO_END)
+def test_what_an_attempt_streamed_is_withdrawn_however_it_ends_without_a_message(way: str) -> None:
     world = World()
     world.send("hello")
-    world.breaks(world.start_model())
+    step = world.start_model()
+    if "stop" in way:
+        world.cancel()
+    match way:
+        case "lost":
+            world.lose_worker()
+        case "stopped before any text":
+            world.apply(ModelInterrupted(step.id, step.timing.token, " "))
+        case _:
+            world.breaks(step, retryable=way == "retried")
     withdrawn = [e.data for e in world.events if e.type is EventType.TEXT_WITHDRAWN]
-    assert withdrawn == [{"step_id": world.state.steps[0].id, "attempt": 1}]
-    assert world.roles == [Role.USER]
+    assert withdrawn == [{"step_id": step.id, "attempt": 1}]
+    assert Role.ASSISTANT not in world.roles
+
+
+def test_what_is_kept_is_not_withdrawn() -> None:
+    world = World()
+    world.send("hello")
+    step = world.start_model()
+    world.cancel()
+    world.apply(ModelInterrupted(step.id, step.timing.token, "So far"))
+    assert EventType.TEXT_WITHDRAWN not in {event.type for event in world.events}
+    assert world.log[1].text == "So far"
+    assert world.log[1].interrupted
 
 
 def test_each_attempt_is_in_the_history_with_its_worker_and_its_error() -> None:
