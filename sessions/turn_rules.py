@@ -271,13 +271,19 @@ def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) 
         )
         return
     draft.end_step(step, word, error=event.error, facts=facts)
-    _fail_turn(draft, _why_turn_failed(event, step, too_long=too_long), event.kind)
+    most = rules.provider_wait_max_ms
+    why = _why_turn_failed(event, step, too_long=too_long, most_ms=most)
+    _fail_turn(draft, why, event.kind)
 
 
-def _why_turn_failed(event: StepFailed, step: Step, *, too_long: bool) -> str:
+def _why_turn_failed(event: StepFailed, step: Step, *, too_long: bool, most_ms: int) -> str:
     why = event.error
     if too_long and event.delay_ms is not None:
-        why = f"{event.error} (the provider asks to wait {event.delay_ms // 1000} s, which is too long)"
+        asked, most = event.delay_ms // 1000, most_ms // 1000
+        why = (
+            f"{event.error} (the provider asks to wait {asked} s; "
+            f"CELERIAC_PROVIDER_WAIT_MAX_SECONDS allows {most} s)"
+        )
     elif step.attempt > 1:
         why = f"the model call failed {step.attempt} times; the last error: {event.error}"
     if step.name is StepName.COMPACT_CONTEXT:
