@@ -34,6 +34,8 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
         (r"unsupported_(?:parameter|value)", FailureKind.UNSUPPORTED),
         (r"invalid_api_key|api key not valid|account_deactivated", FailureKind.AUTHENTICATION),
         (r"model_not_found", FailureKind.NOT_FOUND),
+        # Anthropic's 529, which litellm makes a 500.
+        (r"overloaded_error", FailureKind.BUSY),
     )
 )
 _BY_NAME: Mapping[str, FailureKind] = {
@@ -72,6 +74,8 @@ def as_model_error(error: Exception) -> ModelError:
         return error
     inner = _original(error)
     kind = _kind_of(inner)
+    if inner is not error and kind is FailureKind.UNAVAILABLE:
+        kind = FailureKind.BROKEN
     words = "the model did not answer in time" if type(inner) is TimeoutError else _words_of(inner)
     return ModelError(
         words,

@@ -117,8 +117,28 @@ def test_an_error_within_the_stream_is_sorted_like_one_before_it(talk: Talk) -> 
     error = talk.error(Stream([hello, full]))
     assert (error.kind, error.retryable) == (K.TOO_LARGE, False)
     error = talk.error(Stream([hello, '{"error": {"message": "The server is overloaded"}}']))
-    assert (error.kind, error.retryable) == (K.UNAVAILABLE, True)
+    assert (error.kind, error.retryable) == (K.BROKEN, True)
     assert str(error).count("overloaded") == 1, "said once"
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        Stream([chunk({"content": "Hel"})]),
+        Stream([chunk({"content": "Hel"})], done=False),
+        Stream([chunk({"content": "Hel"})], reset=True),
+        Stream([]),
+    ],
+    ids=["no finish", "no end", "reset", "nothing"],
+)
+def test_a_stream_that_was_cut_is_broken(talk: Talk, stream: Stream) -> None:
+    error = talk.error(stream)
+    assert (error.kind, error.retryable) == (K.BROKEN, True)
+
+
+def test_anthropics_overload_is_busy() -> None:
+    overloaded = "AnthropicError - {'type': 'overloaded_error', 'message': 'Overloaded'}"
+    assert as_model_error(RuntimeError(overloaded)).kind is K.BUSY
 
 
 WORDS = {
