@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         ToolFailed,
         ToolNotRun,
     )
+    from celeriac.sessions.failures import FailureKind
+    from celeriac.sessions.messages import Usage
     from celeriac.sessions.model import (
         ModelCall,
         ModelClient,
@@ -57,6 +59,7 @@ __all__ = [
     "Conflict",
     "DecisionVerb",
     "DefinitionError",
+    "FailureKind",
     "InvalidRequest",
     "McpToolSource",
     "ModelCall",
@@ -79,6 +82,7 @@ __all__ = [
     "ToolPolicy",
     "ToolResult",
     "ToolSource",
+    "Usage",
     "open_client",
     "tool",
 ]
@@ -101,6 +105,8 @@ _HOMES = {
         "ToolFailed",
         "ToolNotRun",
     ),
+    "celeriac.sessions.failures": ("FailureKind",),
+    "celeriac.sessions.messages": ("Usage",),
     "celeriac.sessions.model": (
         "ModelCall",
         "ModelClient",

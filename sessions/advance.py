@@ -7,7 +7,7 @@ random histories. What it returns is committed as a whole or not at all.
 
 from __future__ import annotations
 
-from celeriac.sessions import built_in_rules, call_rules, late_rules, turn_rules
+from celeriac.sessions import built_in_rules, call_rules, late_rules, model_rules, turn_rules
 from celeriac.sessions.calls import CallStatus, Decision, DecisionVerb
 from celeriac.sessions.draft import Change, Draft, Rules
 from celeriac.sessions.errors import Conflict, NotFound
@@ -151,13 +151,13 @@ def _model_ended(
         return False
     match event:
         case ModelReplied():
-            turn_rules.model_replied(draft, step, event)
+            model_rules.model_replied(draft, step, event)
         case ModelInterrupted():
-            turn_rules.model_interrupted(draft, step, event)
+            model_rules.model_interrupted(draft, step, event)
         case ContextFull():
-            turn_rules.context_full(draft, step, event)
+            model_rules.context_full(draft, step, event)
         case ContextCompacted():
-            turn_rules.context_compacted(draft, step, event)
+            model_rules.context_compacted(draft, step, event)
     return True
 
 
@@ -185,7 +185,7 @@ def _step_failed(draft: Draft, event: StepFailed) -> bool:
 def _attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) -> None:
     call = draft.state.call(step.call_id) if step.call_id else None
     if call is None:
-        turn_rules.model_attempt_broke(draft, step, event, word)
+        model_rules.model_attempt_broke(draft, step, event, word)
     else:
         call_rules.attempt_broke(draft, call, step, event, word)
         turn_rules.go_on(draft)
