@@ -61,6 +61,11 @@ def _said(answer: CallToolResult, content: JsonValue) -> JsonValue:
     structured: JsonValue = answer.structured_content
     if not content or _repeats(content, structured):
         return structured
+    if isinstance(structured, dict) and set(structured) == {"result"}:
+        # So SDKs wrap what is no object.
+        inner = structured["result"]
+        if content in (inner, _joined(inner)) or _repeats(content, inner):
+            return inner
     return {"content": content, "structured_content": structured}
 
 
@@ -72,6 +77,11 @@ def _repeats(content: JsonValue, structured: JsonValue) -> bool:
         return bool(json.loads(content) == structured)
     except (ValueError, RecursionError):
         return False
+
+
+def _joined(value: JsonValue) -> JsonValue:
+    """Return a list as the text that it becomes when each item is a text of its own."""
+    return "\n".join(map(str, value)) if isinstance(value, list) else None
 
 
 def _mismatch(answer: CallToolResult, output: Validator) -> str | None:
