@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, kills, soak, stock
+from benchmarks import durable, kills, mcp_calls, soak, stock
 from benchmarks.machinery import bench, print_table
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("stock", "durable", "kills", "soak"),
+        choices=("stock", "durable", "kills", "mcp", "soak"),
         help="only this part; default all but soak",
     )
     options = parser.parse_args()
@@ -34,6 +34,10 @@ def main() -> None:
             with bench("everysec") as place:
                 rows = soak.measure(place, pool, scale=scale)
             print_table(f"A thousand turns through one worker, pool {pool}", rows)
+        return
+    if options.only in {None, "mcp"}:
+        print_table("Calls of MCP tools over open sessions", mcp_calls.measure(scale=scale))
+    if options.only == "mcp":
         return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
         if options.only in {None, "stock"}:

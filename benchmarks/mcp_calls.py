@@ -1,0 +1,70 @@
+"""Part 5: what a call of an MCP tool costs over a session that is open already."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.machinery import Row, ms, percentile, stop
+from celeriac.connectors.mcp_config import HttpServer, McpConfig, McpServer, StdioServer
+from celeriac.connectors.mcp_source import McpToolSource
+from celeriac.sessions.tools import ToolContext
+
+__all__ = ["measure"]
+
+_SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
+_TARGET_SECONDS = 0.005
+
+
+def measure(*, scale: float) -> list[Row]:
+    """Measure calls over stdio and Streamable HTTP.
+
+    Args:
+        scale: How much of the work to do.
+    """
+    count = max(50, round(1000 * scale))
+    stdio = StdioServer(command=sys.executable, args=[_SCRIPT, "stdio"], trust_annotations=True)
+    rows = asyncio.run(_rows("stdio", stdio, count))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = [sys.executable, _SCRIPT, "http", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        http = HttpServer(url=f"http://127.0.0.1:{port}/mcp", trust_annotations=True)
+        return rows + asyncio.run(_rows("Streamable HTTP", http, count))
+    finally:
+        stop(process)
+
+
+async def _rows(name: str, server: McpServer, count: int) -> list[Row]:
+    source = McpToolSource(config=McpConfig(path=None, servers={"bench": server}))
+    try:
+        began = time.monotonic()
+        while not (tools := (await source.list_tools()).tools):
+            await asyncio.sleep(0.05)  # it starts, or its port is not open yet
+        started = time.monotonic() - began
+        tool = next(tool for tool in tools if tool.original_name == "echo")
+        taken: list[float] = []
+        for number in range(count):
+            context = ToolContext("bench", f"call-{number}", f"call-{number}", 1)
+            began = time.perf_counter()
+            await source.call(tool, {"text": "hello"}, context)
+            taken.append(time.perf_counter() - began)
+    finally:
+        await source.aclose()
+    return _told(name, started, taken)
+
+
+def _told(name: str, started: float, taken: Sequence[float]) -> list[Row]:
+    p50 = percentile(taken, 0.5)
+    return [
+        Row(f"{name}: first use", f"{started:.2f} s", note="start, handshake, list; once"),
+        Row(f"{name}: a call, p50", ms(p50), f"≤ {ms(_TARGET_SECONDS)}", p50 <= _TARGET_SECONDS),
+        Row(f"{name}: a call, p99", ms(percentile(taken, 0.99))),
+    ]
