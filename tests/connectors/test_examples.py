@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from celeriac.connectors.mcp_source import McpToolSource
 from celeriac.sessions.registry import load_agents
+from celeriac.sessions.settings import load_settings
 from celeriac.sessions.tools import ToolContext, needs_approval
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -17,6 +21,22 @@ def test_the_first_agent_counts_and_asks_before_it_orders() -> None:
     assert count.invoke({"item": "seeds"}, context) == 40
     assert not needs_approval(count.definition.approval, {})
     assert needs_approval(order.definition.approval, {"item": "seeds", "amount": 1})
+
+
+def test_the_agent_with_mcp_servers_loads_with_its_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = EXAMPLES / "mcp_servers"
+    monkeypatch.setenv("CELERIAC_MCP_CONFIG", str(folder / "mcp.yaml"))
+    monkeypatch.setenv("MEMORY_FILE", "memory.jsonl")
+    load_settings.cache_clear()
+    try:
+        [keeper] = load_agents(str(folder / "agent.py")).values()
+    finally:
+        load_settings.cache_clear()
+    [source] = keeper.tool_sources
+    assert isinstance(source, McpToolSource)
+    assert list(source.servers) == ["git", "files", "memory"]
 
 
 def test_the_demo_agent_is_found_by_its_module() -> None:

@@ -75,6 +75,7 @@ class FakeClient(SessionClient):
         self.stuck_workers: set[str] = set()
         self.trimmed_before = 0
         self.tool_names = ["cancel_order"]
+        self.missing_tools: list[str] = []
         self._changed = threading.Condition()
         self._clock = itertools.count(NOON, 1000)
 
@@ -460,6 +461,7 @@ class FakeClient(SessionClient):
             models=("demo/echo", "demo/slow"),
             default_model="demo/echo",
             tools=tools,
+            missing_tools=tuple(self.missing_tools),
             plan_mode_enabled="write_todos" in self.tool_names,
             announced_at=NOON,
         )

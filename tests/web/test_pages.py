@@ -242,6 +242,16 @@ def test_without_a_worker_the_page_says_it_will_continue(
     assert "Saved. No worker is running; it will continue when one starts." in html
 
 
+def test_the_page_says_which_tools_are_missing(
+    browser: FlaskClient, fake: FakeClient, sid: str
+) -> None:
+    assert "tools are missing" not in browser.get(f"/sessions/{sid}").text
+    fake.missing_tools = ["MCP server slow: <b>not ready</b> after 5 s"]
+    html = browser.get(f"/sessions/{sid}").text
+    assert "Some tools are missing just now; the agent answers without them." in html
+    assert "MCP server slow: &lt;b&gt;not ready&lt;/b&gt; after 5 s" in html
+
+
 def test_older_messages_are_a_link_away(browser: FlaskClient, fake: FakeClient, sid: str) -> None:
     for number in range(205):
         fake.say(sid, f"message number {number}.")
