@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from celeriac.connectors.mcp_config import McpServer
 from celeriac.connectors.mcp_names import suffixed_name, tool_name
 from celeriac.connectors.mcp_session import McpSession
+from celeriac.connectors.schemas import validator_of
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.jsonsafe import clean_text, dump_json, to_json_value, truncate_text
 from celeriac.sessions.tools import ToolDefinition
@@ -110,7 +111,7 @@ def _catalogue(name: str, server: McpServer, tools: list[Tool], seconds: float |
         elif tool.output_schema is not None:
             fault = _schema_fault(tool.output_schema)
             if fault is None:
-                outputs[tool.name] = _validator(tool.output_schema)
+                outputs[tool.name] = validator_of(tool.output_schema)
             else:
                 _warn(name, tool.name, f"its output schema cannot be used and is ignored: {fault}")
     return Catalogue(tuple(kept.values()), outputs, seconds)
@@ -146,10 +147,6 @@ def _effect(hints: ToolAnnotations) -> ToolEffect:
     return ToolEffect.NON_IDEMPOTENT_WRITE
 
 
-def _validator(schema: Mapping[str, JsonValue]) -> Validator:
-    return jsonschema.Draft202012Validator(dict(schema))
-
-
 def _schema_fault(schema: Mapping[str, JsonValue]) -> str | None:
     """Say why arguments could not be checked with a schema, if so."""
     try:
@@ -159,10 +156,11 @@ def _schema_fault(schema: Mapping[str, JsonValue]) -> str | None:
         outside = _outside_reference(schema)
         if outside is not None:
             return f"it refers to {outside[:200]!r}, which is outside of it"
-        jsonschema.Draft202012Validator.check_schema(dict(schema))
+        validator = validator_of(schema)
+        validator.check_schema(dict(schema))
         # A reference to nothing, or to itself, is only met when it is used.
         for example in ({}, _example(schema)):
-            list(_validator(schema).iter_errors(example))
+            list(validator.iter_errors(example))
     except jsonschema.SchemaError as error:
         return error.message[:200]
     except Exception as error:  # noqa: BLE001 - a stranger's schema: whatever breaks the check

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import jsonschema
 from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
+from celeriac.connectors.schemas import validator_of
 from celeriac.sessions.approvals import approval_digest
 from celeriac.sessions.built_in import BUILT_IN_DEFINITIONS, BuiltInTool, parse_built_in
 from celeriac.sessions.calls import CallRequest, ToolEffect
@@ -294,7 +294,7 @@ def _bind_built_in(tool: BuiltInTool) -> BoundTool:
 
 
 def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:
-    validator = jsonschema.Draft202012Validator(dict(definition.input_schema))
+    validator = validator_of(definition.input_schema)
 
     def invoke(arguments: Mapping[str, JsonValue], context: ToolContext) -> Awaitable[object]:
         return source.call(definition, arguments, context)

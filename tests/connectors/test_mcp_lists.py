@@ -93,6 +93,14 @@ def test_odd_tools_are_kept_or_left_out_with_a_warning_that_names_them(
             inputSchema={"type": "object", "$schema": "http://json-schema.org/draft-07/schema#"},
         ),
         a_tool(
+            "tuple-of-draft-7",
+            inputSchema={
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "type": "object",
+                "properties": {"a": {"type": "array", "items": [{"type": "string"}]}},
+            },
+        ),
+        a_tool(
             "own-reference",
             inputSchema={
                 "type": "object",
