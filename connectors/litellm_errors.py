@@ -34,7 +34,6 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
         (r"unsupported_(?:parameter|value)", FailureKind.UNSUPPORTED),
         (r"invalid_api_key|api key not valid|account_deactivated", FailureKind.AUTHENTICATION),
         (r"model_not_found", FailureKind.NOT_FOUND),
-        # Anthropic's 529, which litellm makes a 500.
         (r"overloaded_error", FailureKind.BUSY),
     )
 )
@@ -65,6 +64,8 @@ _BY_STATUS: Mapping[int, FailureKind] = {
 }
 _PREFIX = re.compile(r"^(?:(?:litellm\.)?[A-Z]\w*?(?:Error|Timeout)(?: Error)?: )+")
 _PROVIDER = re.compile(r"^([A-Z]\w*?)(?:Exception|Error)[\w ]* - ")
+_NAMES = {"Vertex_ai": "Google", "Vertex_ai_beta": "Google", "VertexAI": "Google"}
+"""What litellm calls a provider in its errors, where people would not know it."""
 _SUFFIX = re.compile(r"\.? Handle with `litellm\.\w+`\.?$")
 
 
@@ -74,7 +75,8 @@ def as_model_error(error: Exception) -> ModelError:
         return error
     inner = _original(error)
     kind = _kind_of(inner)
-    if inner is not error and kind is FailureKind.UNAVAILABLE:
+    began = inner is not error and not getattr(error, "is_pre_first_chunk", False)
+    if began and kind is FailureKind.UNAVAILABLE:
         kind = FailureKind.BROKEN
     words = "the model did not answer in time" if type(inner) is TimeoutError else _words_of(inner)
     return ModelError(
@@ -102,7 +104,7 @@ def _kind_of(error: Exception) -> FailureKind:
     for name, kind in _BY_NAME.items():
         if name in names:
             return kind
-    status = getattr(error, "status_code", None)
+    status = getattr(error, "provider_status_code", None) or getattr(error, "status_code", None)
     if not isinstance(status, int):
         # Without an answer of the provider it was the way there, or a stream that broke.
         return FailureKind.UNAVAILABLE
@@ -126,7 +128,7 @@ def _words_of(error: Exception) -> str:
     provider = _PROVIDER.match(text)
     said = text[provider.end() :] if provider else text
     said = _message_in(said) or said
-    whole = f"{provider.group(1)}: {said}" if provider else said
+    whole = f"{_NAMES.get(provider.group(1), provider.group(1))}: {said}" if provider else said
     whole = whole.strip() or type(error).__name__
     return whole if len(whole) <= _LONGEST else whole[:_LONGEST] + "…"
 

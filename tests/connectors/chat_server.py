@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -99,11 +100,14 @@ class ChatServer:
         self.url = url
         self.script: list[Stream | Failure] = []
         self.requests: list[dict[str, object]] = []
+        self.times: list[float] = []
+        """When each request came, on the monotonic clock."""
         self.problems: list[str] = []
         self.stopping = threading.Event()
 
     def take(self, body: dict[str, object]) -> Stream | Failure:
         self.requests.append(body)
+        self.times.append(time.monotonic())
         self.problems += wire_problems(body)
         at = len(self.requests) - 1
         return self.script[at] if at < len(self.script) else Failure(500, "the script has ended")

@@ -11,6 +11,7 @@ import pytest
 from celeriac.connectors.litellm_errors import as_model_error
 from celeriac.connectors.retry_after import retry_after_seconds, retry_delay_in
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.model import ModelError
 from tests.connectors.chat_server import Failure, Stream, chunk
 from tests.connectors.talk import KEY, Talk
 
@@ -68,6 +69,39 @@ def test_errors_are_sorted_by_what_can_be_done(
     assert error.kind is kind
     assert error.retryable == (kind in PASSING)
     assert error.context_full == (kind is K.TOO_LARGE)
+
+
+ELSEWHERE = {
+    **{str(status): (Failure(status), K.UNAVAILABLE) for status in (409, 425, 500, 502, 503)},
+    **{str(status): (Failure(status), K.AUTHENTICATION) for status in (401, 403)},
+    "404": (Failure(404), K.NOT_FOUND),
+    "422": (Failure(422), K.BAD_REQUEST),
+    "429": (Failure(429, headers={"Retry-After": "7"}), K.BUSY),
+    "529": (Failure(529, "Overloaded"), K.BUSY),
+    "413": (Failure(413, "Request is too large", code="request_too_large"), K.TOO_LARGE),
+    "prompt": (Failure(400, "prompt is too long: 210000 tokens > 200000 maximum"), K.TOO_LARGE),
+    "no money": (Failure(400, "Your credit balance is too low"), K.QUOTA),
+}
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"])
+@pytest.mark.parametrize(("answer", "kind"), ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_other_providers_errors_are_sorted_alike_and_their_clients_do_not_retry(
+    talk: Talk,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    answer: Failure,
+    kind: FailureKind,
+) -> None:
+    for name in ("ANTHROPIC", "GEMINI"):
+        monkeypatch.setenv(f"{name}_API_KEY", KEY)
+        monkeypatch.setenv(f"{name}_API_BASE", talk.server.url.removesuffix("/v1"))
+    with pytest.raises(ModelError) as failure:
+        talk.pieces(answer, model=model)  # which also counts the requests
+    error = failure.value
+    assert (error.kind, error.retryable) == (kind, kind in PASSING)
+    assert error.retry_after_seconds == (7 if answer.status == 429 else None)
+    assert str(error).startswith(("Anthropic: ", "Google: "))
 
 
 DATE_IN_THE_PAST = "Wed, 21 Oct 2015 07:28:00 GMT"
