@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from celeriac.connectors.mcp_progress import Progress
 from celeriac.connectors.mcp_results import tool_result
 from celeriac.connectors.mcp_session import McpSession, ServerUnavailable
 from celeriac.connectors.mcp_tap import IDEMPOTENCY_KEY, Handed
+from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.errors import ToolFailed, ToolNotRun
 from celeriac.sessions.tools import ToolContext, ToolDefinition, ToolResult
 
@@ -45,6 +47,7 @@ _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
     CallToolResult | InputRequiredResult
 )
 
+_LOOK_SECONDS = 0.25
 _ONE_STREAM = "SSE stream"
 """How the SDK's error begins when the answer to one request was cut, and no other is touched."""
 
@@ -92,7 +95,8 @@ async def call_tool(
             CallToolRequest(params=params), _ANSWER, progress_callback=progress.came
         )
 
-    answer = await request(server, send, context)
+    reads = tool.effect is ToolEffect.READ
+    answer = await request(server, send, context, may_stop=reads)
     if isinstance(answer, InputRequiredResult):
         raise ToolFailed("the tool asks for input while it runs, which is not supported here")
     return tool_result(answer, server.output_check(name))
@@ -114,8 +118,16 @@ async def _check_unchanged(server: PooledServer, tool: ToolDefinition) -> None:
         raise ToolNotRun(f"MCP server {server.name} was started anew and its tool changed")
 
 
-async def request(server: PooledServer, send: Send[Answer], context: ToolContext) -> Answer:
+async def request(
+    server: PooledServer, send: Send[Answer], context: ToolContext, *, may_stop: bool = True
+) -> Answer:
     """Send one request within the server's limits, and once more if it certainly met an ended session.
+
+    Args:
+        server: The server.
+        send: Sends it on a session.
+        context: The call's context.
+        may_stop: Whether it ends when a person stops the turn; a write goes on, so that its outcome is known.
 
     Raises:
         ToolFailed, ToolNotRun, LostCall: See `call_tool`.
@@ -123,13 +135,41 @@ async def request(server: PooledServer, send: Send[Answer], context: ToolContext
     deadline = asyncio.get_running_loop().time() + server.server.total_seconds
     async with _slot(server, deadline):
         try:
-            return await _attempt(server, send, context, deadline)
+            return await _attempt(server, send, context, deadline, may_stop=may_stop)
         except _Expired:
             pass
         try:
-            return await _attempt(server, send, context, deadline)
+            return await _attempt(server, send, context, deadline, may_stop=may_stop)
         except _Expired as error:
             raise ToolNotRun(f"MCP server {server.name}: {error}, nor a new one") from None
+
+
+@asynccontextmanager
+async def _ended_by(stop: threading.Event | None) -> AsyncIterator[None]:
+    """Cancel what runs in the block when the event is set."""
+    task = asyncio.current_task()
+    if stop is None or task is None:
+        yield
+        return
+    stopped = False
+
+    async def watch(event: threading.Event) -> None:
+        nonlocal stopped
+        while not event.is_set():
+            await asyncio.sleep(_LOOK_SECONDS)
+        stopped = True
+        task.cancel()
+
+    watcher = asyncio.create_task(watch(stop))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        task.uncancel()
+        raise LostCall("it was stopped") from None
+    finally:
+        watcher.cancel()
 
 
 @asynccontextmanager
@@ -147,12 +187,18 @@ async def _slot(server: PooledServer, deadline: float) -> AsyncIterator[None]:
 
 
 async def _attempt(
-    server: PooledServer, send: Send[Answer], context: ToolContext, deadline: float
+    server: PooledServer,
+    send: Send[Answer],
+    context: ToolContext,
+    deadline: float,
+    *,
+    may_stop: bool,
 ) -> Answer:
     session = await _session(server, deadline)
     with session.used(), session.tap.watched(context.idempotency_key) as handed:
         try:
-            attempt = _Attempt(server, session, handed, deadline)
+            stop = context.cancelled if may_stop else None
+            attempt = _Attempt(server, session, handed, deadline, stop)
             return await _within_limits(attempt, send, context.report_progress)
         except MCPError as error:
             raise _sorted(server, session, handed, error) from error
@@ -184,6 +230,8 @@ class _Attempt:
     handed: Handed
     deadline: float
     """By the loop's clock."""
+    stop: threading.Event | None
+    """Ends it when it is set."""
 
 
 async def _within_limits(
@@ -201,7 +249,7 @@ async def _within_limits(
     progress = Progress(show, alive)
     try:
         # The end of its time cancels the request, and the SDK then tells the server so.
-        async with limit:
+        async with limit, _ended_by(attempt.stop):
             return await send(attempt.session, progress)
     except TimeoutError:
         if not limit.expired():

@@ -83,10 +83,11 @@ class _Shared(Generic[Result]):
         finally:
             self._task = None
 
-    def cancel(self) -> None:
+    async def stop(self) -> None:
         """End an attempt that is in progress."""
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task])
 
 
 class PooledServer:
@@ -223,8 +224,8 @@ class PooledServer:
 
     async def close(self) -> None:
         """End its sessions."""
-        self._opening.cancel()
-        self._listing.cancel()
+        await self._listing.stop()
+        await self._opening.stop()
         for check in self._checks:
             check.cancel()
         for session in self._sessions:

@@ -46,6 +46,9 @@ _log = logging.getLogger(__name__)
 _ERROR_MAX_CHARACTERS = 500
 _LISTING_SECONDS = 10.0
 
+_missing: dict[str, tuple[str, ...]] = {}
+"""What was last told of each agent's missing tools."""
+
 Invoke = Callable[[Mapping[str, JsonValue], ToolContext], object | Awaitable[object]]
 
 
@@ -225,12 +228,9 @@ async def build_toolset(agent: AgentDefinition, *, anew: str | None = None) -> T
     listings = await asyncio.gather(*(_list_tools(source) for source in agent.tool_sources))
     for source, listed in zip(agent.tool_sources, listings, strict=True):
         if isinstance(listed, Exception):
-            _log.warning("Agent %s goes without a tool source: %r", agent.name, listed)
             unlisted.append(f"{type(source).__name__}: {listed}")
             continue
         if isinstance(listed, ToolListing):
-            for why in listed.unlisted:
-                _log.warning("Agent %s goes without some tools: %s", agent.name, why)
             unlisted += listed.unlisted
             listed = listed.tools  # noqa: PLW2901
         tools += [_bind_source(source, _without_clash(one, taken)) for one in listed]
@@ -240,7 +240,20 @@ async def build_toolset(agent: AgentDefinition, *, anew: str | None = None) -> T
         raise DefinitionError(
             f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
         )
-    return Toolset(tools, [clean_text(why)[:_ERROR_MAX_CHARACTERS] for why in unlisted])
+    whys = tuple(clean_text(why)[:_ERROR_MAX_CHARACTERS] for why in unlisted)
+    _log_missing(agent.name, whys)
+    return Toolset(tools, whys)
+
+
+def _log_missing(agent: str, whys: tuple[str, ...]) -> None:
+    """Tell what is missing when that changes: tools are listed at every step."""
+    if _missing.get(agent, ()) == whys:
+        return
+    _missing[agent] = whys
+    if whys:
+        _log.warning("Agent %s goes without some tools: %s", agent, "; ".join(whys))
+    else:
+        _log.info("Agent %s has all its tools again", agent)
 
 
 def _without_clash(definition: ToolDefinition, taken: Collection[str]) -> ToolDefinition:

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from celeriac.connectors.mcp_calls import LostCall
 from celeriac.sessions.errors import ToolNotRun
 from celeriac.sessions.tools import ToolResult
@@ -113,6 +115,34 @@ def test_silence_ends_a_call_and_the_server_is_told(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert len(odd.pids()) == 1, "a call that ran out of time does not end the session"
+
+
+@pytest.mark.parametrize(("tool", "ends"), [("look", True), ("act", False)])
+def test_a_stopped_turn_ends_a_read_and_lets_a_write_end_itself(
+    tmp_path: Path, tool: str, ends: bool
+) -> None:
+    odd = odd_server(tmp_path / "odd")
+
+    async def main() -> None:
+        async with opened({"odd": odd.server}) as here:
+            definition = (await here.tools())[tool]
+            context = here.context("k")
+            call = asyncio.create_task(
+                outcome(here.source.call(definition, {"gate": "go"}, context))
+            )
+            await until(lambda: odd.journal("entered"), "it runs")
+            context.cancelled.set()
+            if ends:
+                end = await call
+                assert isinstance(end, LostCall)
+                assert "it was stopped" in str(end)
+                await until(lambda: odd.journal("stopped"), "the server has stopped it")
+            odd.open_gate("go")
+            if not ends:
+                assert await call == ToolResult("done")
+            assert (await here.call("act", key="next")).value == "done"
+
+    asyncio.run(main())
 
 
 def test_progress_is_a_sign_of_life_and_is_shown(tmp_path: Path) -> None:

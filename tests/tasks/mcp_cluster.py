@@ -13,9 +13,16 @@ from celeriac.sessions.calls import CallRecord, DecisionVerb
 from tests.tasks.cluster import PATIENCE, Cluster
 from tests.waiting import wait_until
 
-__all__ = ["McpCluster", "processes_of"]
+__all__ = ["McpCluster", "processes_of", "write_config"]
 
 AGENTS = Path(__file__).with_name("mcp_agents.py")
+
+
+def write_config(path: Path, servers: Mapping[str, McpServer]) -> Path:
+    entries = {name: server.model_dump(exclude_defaults=True) for name, server in servers.items()}
+    path.write_text(yaml.safe_dump({"servers": entries}))
+    path.chmod(0o600)
+    return path
 
 
 class McpCluster(Cluster):
@@ -28,12 +35,7 @@ class McpCluster(Cluster):
 
     def __init__(self, root: Path, servers: Mapping[str, McpServer]) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        config = root / "mcp.yaml"
-        entries = {
-            name: server.model_dump(exclude_defaults=True) for name, server in servers.items()
-        }
-        config.write_text(yaml.safe_dump({"servers": entries}))
-        config.chmod(0o600)
+        config = write_config(root / "mcp.yaml", servers)
         super().__init__(root, agents=str(AGENTS), env={"CELERIAC_MCP_CONFIG": str(config)})
 
     def await_tool(self, name: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,8 +18,10 @@ from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.cli import main
+from tests.connectors.mcp_talk import odd_server
 from tests.store.announced import AGENTS, worker
 from tests.store.driving import answer, message, unknown
+from tests.tasks.mcp_cluster import write_config
 
 
 @pytest.fixture
@@ -55,6 +59,51 @@ def test_unknown_outcomes_are_listed_and_settled(
         m.text for m in session_client.snapshot(session_id).messages if m.role is Role.NOTICE
     ]
     assert "the provider has no trace of it" in notices[-1]
+
+
+def test_mcp_servers_are_listed_with_what_their_tools_count_as(
+    run: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = odd_server(tmp_path / "odd")
+    strange = odd_server(
+        tmp_path / "strange", trust_annotations=False, tools={"approval": {"look": "never"}}
+    )
+    broken = odd_server(tmp_path / "broken", env={"ODD_START": "fail"})
+    servers = {"odd": odd.server, "strange": strange.server, "broken": broken.server}
+    monkeypatch.setenv("CELERIAC_MCP_CONFIG", str(write_config(tmp_path / "mcp.yaml", servers)))
+    told_text = told(run, "mcp", "list")
+    assert told_text.exit_code == 1, "one server is missing"
+    for words in (
+        "odd__look  read, runs at once",
+        "its server says readOnlyHint, and is trusted",
+        "odd__act  non_idempotent_write, asks first",
+        "strange__act  non_idempotent_write, asks first",
+        "its server's annotations are not trusted, so it counts as a write that runs once",
+        "strange__look  non_idempotent_write, runs at once",
+        "; the approval is this configuration's",
+        "MCP server broken: Connection closed; the end of its stderr",
+    ):
+        assert words in told_text.output
+    load_settings.cache_clear()
+    listed = json.loads(told(run, "mcp", "list", "--json").output)
+    assert listed["odd"]["tools"][0]["effect"] == "non_idempotent_write"
+    assert listed["odd"]["tools"][1]["requires_approval"] is False
+    assert "Connection closed" in listed["broken"]["problem"]
+
+
+def test_mcp_list_without_servers_and_with_a_wrong_file(
+    run: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "There are no MCP servers" in told(run, "mcp", "list").output
+    path = tmp_path / "mcp.yaml"
+    path.write_text("servers:\n  git: {commands: x}")
+    monkeypatch.setenv("CELERIAC_MCP_CONFIG", str(path))
+    load_settings.cache_clear()
+    wrong = told(run, "mcp", "list")
+    assert wrong.exit_code == 1
+    assert "servers.git.commands: there is no such key" in wrong.stderr
+    load_settings.cache_clear()
+    assert "servers.git.commands: there is no such key" in told(run, "doctor").output
 
 
 def test_without_a_name_the_login_name_settles(

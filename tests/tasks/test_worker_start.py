@@ -114,3 +114,17 @@ def test_two_workers_of_which_one_knows_another_agent(cluster: Cluster, tmp_path
         timeout_seconds=PATIENCE,
     )
     worker.kill()
+
+
+def test_a_wrong_configuration_of_mcp_servers_ends_the_worker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.restore(0)
+    path = tmp_path / "mcp.yaml"
+    path.write_text("servers:\n  git: {command: x, env: {TOKEN: NOT_SET_ANYWHERE}}\n")
+    worker = cluster.start_worker(ready=False, env={"CELERIAC_MCP_CONFIG": str(path)})
+    assert worker.process.wait(PATIENCE) != 0
+    told = worker.output()
+    assert "celeriac: the worker cannot start: CELERIAC_MCP_CONFIG: " in told
+    assert "servers.git.env.TOKEN: the worker's variable NOT_SET_ANYWHERE is not set" in told
+    assert "Traceback" not in told

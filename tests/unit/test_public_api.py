@@ -47,6 +47,12 @@ def test_the_web_and_the_command_line_load_no_model_client() -> None:
     assert not any(name.startswith("celeriac.connectors.litellm") for name in loaded)
 
 
+def test_an_agent_with_a_source_of_mcp_tools_loads_no_sdk_while_there_is_no_server() -> None:
+    loaded = loaded_by("celeriac.connectors.order_support", "celeriac.tasks.worker")
+    assert "celeriac.connectors.mcp_source" in loaded
+    assert loaded.isdisjoint({"mcp", "mcp_types", "httpx2", "anyio"})
+
+
 def test_importing_the_package_alone_loads_almost_nothing() -> None:
     loaded = loaded_by("celeriac")
     assert loaded.isdisjoint({*HEAVY, "celery", "kombu", "flask", "redis", "pydantic"})
