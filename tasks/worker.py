@@ -56,9 +56,9 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         settings = load_settings()
         name_worker(sender)
         _find_broker(app, settings)
-        agents = _load_agents(settings)
-        # Also where no agent names a server yet: a fault in the file is told at the start.
+        # Before agents name its servers: a fault is then told as what it is.
         load_mcp_config(settings.mcp_config)
+        agents = _load_agents(settings)
         ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})
         _settle_memory()
