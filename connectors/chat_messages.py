@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from celeriac.sessions.jsonsafe import dump_json
+from celeriac.connectors.plain_messages import result_words, sendable_arguments, user_words
+from celeriac.connectors.wire_ids import is_verbatim, wire_ids
 from celeriac.sessions.messages import CallReference, Message, Role
 from celeriac.sessions.model import ModelRequest
 from celeriac.sessions.tools import ToolDefinition
 
-__all__ = ["chat_messages", "chat_tools"]
+__all__ = ["chat_messages", "chat_tools", "has_cache_marks", "mark_cached"]
 
 JsonObject = dict[str, JsonValue]
 
-_SUMMARY = "Summary of the conversation before this point:\n\n"
-_NOTICE = "Note from the system that runs this conversation, not from the user:\n\n"
-# Providers refuse an empty content block.
-_NOTHING = "(the tool returned nothing)"
+# What goes back to the model that wrote it, beside text and calls, and to which providers. Others refuse or
+# ignore it.
+_SIGNED = "thinking_blocks"
+_WANT_REASONING = frozenset({"deepseek", "moonshot"})
+_WANT_SIGNATURES = frozenset({"gemini", "vertex_ai"})
+_CACHED: JsonValue = {"type": "ephemeral"}
 
 
-def chat_messages(request: ModelRequest) -> list[JsonObject]:
-    """Convert instructions and history; the ids of calls are our own, in the call and its result."""
+def chat_messages(request: ModelRequest, provider: str = "") -> list[JsonObject]:
+    """Convert instructions and history.
+
+    Args:
+        request: The request.
+        provider: litellm's name of the provider.
+
+    Returns:
+        The messages, each call directly followed by its result under the same id.
+    """
+    ids = wire_ids(request.messages, request.model, "chat")
     converted: list[JsonObject] = []
     if request.instructions.strip():
         converted.append({"role": "system", "content": request.instructions})
     for message in request.messages:
-        if message.role is Role.ASSISTANT:
-            converted.extend(_assistant(message, request.model))
+        if message.role is Role.TOOL:
+            call_id = message.call_id or ""
+            content = result_words(message)
+            converted.append(
+                {"role": "tool", "tool_call_id": ids.get(call_id, call_id), "content": content}
+            )
+        elif message.role is Role.ASSISTANT:
+            converted.extend(_assistant(message, request.model, provider, ids))
         else:
-            converted.append(_other(message))
+            converted.append({"role": "user", "content": user_words(message)})
     return converted
 
 
-def chat_tools(tools: Sequence[ToolDefinition]) -> list[JsonValue]:
+def chat_tools(tools: Sequence[ToolDefinition]) -> list[JsonObject]:
     """Convert tool definitions to function tools."""
     return [
         {
@@ -50,17 +67,9 @@ def chat_tools(tools: Sequence[ToolDefinition]) -> list[JsonValue]:
     ]
 
 
-def _other(message: Message) -> JsonObject:
-    if message.role is Role.TOOL:
-        content = message.text if message.text.strip() else _NOTHING
-        return {"role": "tool", "tool_call_id": message.call_id, "content": content}
-    # A summary or a notice in the middle of a conversation: not every provider takes a system
-    # message there, so it comes as a user message that says what it is.
-    prefix = {Role.SUMMARY: _SUMMARY, Role.NOTICE: _NOTICE}.get(message.role, "")
-    return {"role": "user", "content": prefix + message.text}
-
-
-def _assistant(message: Message, model: str) -> list[JsonObject]:
+def _assistant(
+    message: Message, model: str, provider: str, ids: Mapping[str, str]
+) -> list[JsonObject]:
     if not message.calls and not message.text.strip():
         return []
     converted: JsonObject = {
@@ -68,40 +77,66 @@ def _assistant(message: Message, model: str) -> list[JsonObject]:
         "content": message.text if message.text.strip() else None,
     }
     if message.calls:
-        converted["tool_calls"] = [_call(call) for call in message.calls]
-    # Signed thinking only means something to the model that wrote it.
-    if message.model == model:
-        converted.update(_thinking(message.items))
+        converted["tool_calls"] = [_call(call, ids[call.id]) for call in message.calls]
+    if is_verbatim(message, model, "chat"):
+        converted.update(_of_its_own(message.items, provider))
     return [converted]
 
 
-def _call(call: CallReference) -> JsonValue:
+def _call(call: CallReference, wire_id: str) -> JsonValue:
     return {
-        "id": call.id,
+        "id": wire_id,
         "type": "function",
-        "function": {"name": call.tool, "arguments": _sendable(call.arguments)},
+        "function": {"name": call.tool, "arguments": sendable_arguments(call.arguments)},
     }
 
 
-def _sendable(arguments: str) -> str:
-    """Return the arguments as the model wrote them, or wrapped when they are no JSON object.
+def _of_its_own(items: Sequence[JsonValue], provider: str) -> JsonObject:
+    """Return what only the model that wrote a response understands of it."""
+    item = items[0] if items and isinstance(items[0], dict) else {}
+    found: JsonObject = {}
+    if item.get(_SIGNED):
+        found[_SIGNED] = item[_SIGNED]
+    if provider in _WANT_REASONING and item.get("reasoning_content"):
+        found["reasoning_content"] = item["reasoning_content"]
+    if provider in _WANT_SIGNATURES and item.get("provider_specific_fields"):
+        found["provider_specific_fields"] = item["provider_specific_fields"]
+    return found
 
-    Some providers parse what they get, and would refuse every later request for one bad call.
+
+# --- prompt caching
+
+
+def has_cache_marks(provider: str, model: str) -> bool:
+    """Say whether a provider caches what is marked, and only that (Anthropic's models, wherever they run)."""
+    return provider == "anthropic" or (
+        provider in {"bedrock", "vertex_ai", "azure_ai"} and "claude" in model
+    )
+
+
+def mark_cached(messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> None:
+    """Mark what the next request will have in common with this one.
+
+    Anthropic allows four marks; three are set: after the tools, after the instructions, and at the end.
+
+    Args:
+        messages: Chat messages, changed in place.
+        tools: Function tools, changed in place.
     """
-    try:
-        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
-            return arguments
-    except ValueError:
-        pass
-    return dump_json({"not_a_json_object": arguments})
+    if tools:
+        tools[-1]["cache_control"] = _CACHED
+    if messages and messages[0]["role"] == "system":
+        _mark(messages[0])
+    if len(messages) > 1 and messages[-1]["role"] != "assistant":
+        _mark(messages[-1])
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _thinking(items: Sequence[JsonValue]) -> JsonObject:
-    for item in items:
-        if isinstance(item, dict) and item.get("thinking_blocks"):
-            return {"thinking_blocks": item["thinking_blocks"]}
-    return {}
+def _mark(message: JsonObject) -> None:
+    content = message["content"]
+    if message["role"] == "tool":
+        # litellm takes the mark of a result beside its content.
+        message["cache_control"] = _CACHED
+    elif isinstance(content, str):
+        message["content"] = [{"type": "text", "text": content, "cache_control": _CACHED}]
+    elif isinstance(content, list) and content and isinstance(content[-1], dict):
+        content[-1]["cache_control"] = _CACHED

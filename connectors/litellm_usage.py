@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol, cast
 
-from pydantic import BaseModel
-
+from celeriac.connectors.litellm_fields import field_of
 from celeriac.sessions.messages import Usage
 
 __all__ = ["has_reported", "reported_model", "usage_from", "usage_of"]
@@ -23,7 +22,7 @@ def reported_model(chunks: Iterable[object]) -> str | None:
         chunks: The chunks as litellm gave them.
     """
     for chunk in chunks:
-        name = _get(_get(chunk, "_hidden_params"), "provider_response_model")
+        name = field_of(field_of(chunk, "_hidden_params"), "provider_response_model")
         if isinstance(name, str) and name:
             return name
     return None
@@ -52,12 +51,12 @@ def has_reported(response: object) -> bool:
 
 
 def _last_report(response: object) -> object:
-    reports = (_get(chunk, "usage") for chunk in reversed(_chunks(response)))
+    reports = (field_of(chunk, "usage") for chunk in reversed(_chunks(response)))
     return next((report for report in reports if _tokens(report) is not None), None)
 
 
 def _chunks(response: object) -> list[object]:
-    chunks = _get(response, "chunks")
+    chunks = field_of(response, "chunks")
     return chunks if isinstance(chunks, list) else []
 
 
@@ -76,8 +75,10 @@ def usage_from(report: object, litellm: object, model: str, reported: str | None
     tokens = _tokens(report)
     if tokens is None:
         return Usage(model_calls=1)
-    read = _get(report, "prompt_tokens_details") or _get(report, "input_tokens_details")
-    wrote = _get(report, "completion_tokens_details") or _get(report, "output_tokens_details")
+    read = field_of(report, "prompt_tokens_details") or field_of(report, "input_tokens_details")
+    wrote = field_of(report, "completion_tokens_details") or field_of(
+        report, "output_tokens_details"
+    )
     usage = Usage(
         input_tokens=tokens[0],
         output_tokens=tokens[1],
@@ -126,11 +127,5 @@ def _first(holder: object, name: str, other: object, other_name: str) -> int | N
 
 
 def _count(holder: object, name: str) -> int | None:
-    value = _get(holder, name)
+    value = field_of(holder, name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _get(holder: object, name: str) -> object:
-    if isinstance(holder, Mapping) and not isinstance(holder, BaseModel):
-        return holder.get(name)
-    return getattr(holder, name, None)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
-from celeriac.connectors.litellm_client import load_litellm
+from celeriac.connectors.litellm_module import load_litellm
 from celeriac.connectors.models import DEMO_MODEL
 from celeriac.sessions.snapshot import ModelInfo
 

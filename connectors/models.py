@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 
 from celeriac.connectors.demo_model import DemoModel
-from celeriac.connectors.litellm_client import LiteLlmClient, preload
+from celeriac.connectors.litellm_client import LiteLlmClient
+from celeriac.connectors.litellm_module import preload
 from celeriac.sessions.errors import ConfigurationError
 from celeriac.sessions.model import ModelClient
 

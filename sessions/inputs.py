@@ -19,7 +19,7 @@ from celeriac.sessions.calls import (
     ToolEffect,
 )
 from celeriac.sessions.failures import FailureKind
-from celeriac.sessions.messages import CallReference, Usage
+from celeriac.sessions.messages import CallReference, ItemsApi, Usage
 
 __all__ = [
     "ApprovalDecided",
@@ -122,6 +122,7 @@ class ModelReplied:
     calls: Sequence[PlannedCall] = ()
     reasoning: str = ""
     items: Sequence[JsonValue] = ()
+    items_api: ItemsApi = "chat"
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
     model: str | None = None

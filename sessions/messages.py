@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import reduce
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.failures import FailureKind
 
-__all__ = ["CallReference", "Message", "Role", "Usage", "turn_usage"]
+__all__ = ["CallReference", "ItemsApi", "Message", "Role", "Usage", "turn_usage"]
+
+ItemsApi = Literal["chat", "responses"]
+"""Chat completions (all providers) or OpenAI's Responses API: each has output items of its own form."""
 
 Number = TypeVar("Number", int, float)
 
@@ -112,6 +115,8 @@ class Message(BaseModel):
     """The client's id of a user message."""
     items: tuple[JsonValue, ...] = ()
     """The provider's output items, verbatim, for a replay that changes nothing."""
+    items_api: ItemsApi = "chat"
+    """The API whose items they are."""
     reasoning: str = ""
     calls: tuple[CallReference, ...] = ()
     call_id: str | None = None

@@ -10,11 +10,12 @@ from pydantic import JsonValue
 
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.failures import FailureKind
-from celeriac.sessions.messages import Message, Usage
+from celeriac.sessions.messages import ItemsApi, Message, Usage
 from celeriac.sessions.model_settings import ModelSettings
 from celeriac.sessions.tools import ToolDefinition
 
 __all__ = [
+    "ItemsApi",
     "ModelCall",
     "ModelClient",
     "ModelError",
@@ -103,6 +104,8 @@ class ModelReply:
     reasoning: str = ""
     items: Sequence[JsonValue] = ()
     """The provider's output items, verbatim."""
+    items_api: ItemsApi = "chat"
+    """The API whose items they are."""
     usage: Usage = field(default_factory=Usage)
     finish_reason: str | None = None
     model: str | None = None

@@ -40,6 +40,7 @@ def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
         text=event.text,
         reasoning=event.reasoning,
         items=tuple(event.items),
+        items_api=event.items_api,
         calls=tuple(planned.reference for planned in event.calls),
         turn_usage=draft.turn.usage if answered and several else None,
         **facts,

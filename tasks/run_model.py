@@ -143,6 +143,7 @@ def _replied(
         text=clean_text(reply.text),
         reasoning=clean_text(reply.reasoning),
         items=tuple(to_json_value(item) for item in reply.items),
+        items_api=reply.items_api,
         calls=tuple(toolset.plan(call, request.turn_id, now) for call in reply.calls),
         usage=reply.usage,
         finish_reason=reply.finish_reason,

@@ -1,4 +1,4 @@
-"""A scripted server that speaks OpenAI's chat completions on loopback, and counts what it is asked."""
+"""A scripted server on loopback that streams what it is told, in any dialect, and counts what it is asked."""
 
 from __future__ import annotations
 
@@ -102,12 +102,14 @@ class ChatServer:
         self.requests: list[dict[str, object]] = []
         self.times: list[float] = []
         """When each request came, on the monotonic clock."""
+        self.paths: list[str] = []
         self.problems: list[str] = []
         self.stopping = threading.Event()
 
-    def take(self, body: dict[str, object]) -> Stream | Failure:
+    def take(self, path: str, body: dict[str, object]) -> Stream | Failure:
         self.requests.append(body)
         self.times.append(time.monotonic())
+        self.paths.append(path)
         self.problems += wire_problems(body)
         at = len(self.requests) - 1
         return self.script[at] if at < len(self.script) else Failure(500, "the script has ended")
@@ -140,7 +142,7 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        answer = self.server_of_tests.take(body)
+        answer = self.server_of_tests.take(self.path, body)
         if isinstance(answer, Failure):
             self._fail(answer)
         else:

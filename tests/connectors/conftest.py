@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from celeriac.connectors.litellm_client import preload
+from celeriac.connectors.litellm_module import preload
 from tests.connectors.chat_server import ChatServer, chat_server
 from tests.connectors.talk import KEY, Talk
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from celeriac.connectors.litellm_client import LiteLlmClient
 from celeriac.sessions.messages import Message
 from celeriac.sessions.model import ModelError, ModelReply
+from celeriac.sessions.model_settings import ModelSettings
 from tests.connectors.chat_server import ChatServer, Failure, Json, Stream
 from tests.connectors.requests import Piece, named_tools, request, user
 
@@ -33,6 +35,7 @@ class Talk:
         model: str = MODEL,
         timeout_seconds: float = 20,
         tools: Sequence[str] = (),
+        settings: ModelSettings | None = None,
     ) -> list[Piece]:
         before = len(self.server.requests)
         self.server.script.extend(answer)
@@ -42,6 +45,8 @@ class Talk:
             timeout_seconds=timeout_seconds,
             tools=named_tools(*tools),
         )
+        if settings is not None:
+            asked = replace(asked, settings=settings)
 
         async def gather() -> list[Piece]:
             return [piece async for piece in self.client.stream(asked)]
@@ -56,9 +61,16 @@ class Talk:
         assert isinstance(last, ModelReply)
         return last
 
-    def error(self, answer: Stream | Failure, timeout_seconds: float = 20) -> ModelError:
+    def error(
+        self,
+        answer: Stream | Failure,
+        timeout_seconds: float = 20,
+        *,
+        model: str = MODEL,
+        settings: ModelSettings | None = None,
+    ) -> ModelError:
         with pytest.raises(ModelError) as failure:
-            self.pieces(answer, timeout_seconds=timeout_seconds)
+            self.pieces(answer, timeout_seconds=timeout_seconds, model=model, settings=settings)
         assert KEY not in str(failure.value)
         return failure.value
 

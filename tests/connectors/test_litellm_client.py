@@ -13,6 +13,7 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.connectors.litellm_client import LiteLlmClient
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import ModelError, ModelReply, ReasoningDelta, TextDelta
 from tests.connectors.chat_server import (
@@ -360,3 +361,11 @@ def test_text_is_storable(talk: Talk) -> None:
         STOP,
     )
     assert reply.text == "a\ufffd \ufffd \\u0000 🙂"
+
+
+def test_a_streamed_refusal_is_no_empty_answer(talk: Talk) -> None:
+    """litellm leaves the words out of its own chunks."""
+    pieces = [chunk({"refusal": "I will"}), chunk({"refusal": " not."}), chunk(finish="stop")]
+    failed = talk.error(Stream(pieces))
+    assert (failed.kind, failed.retryable) == (FailureKind.REFUSAL, False)
+    assert str(failed) == "the model refused to answer: I will not."

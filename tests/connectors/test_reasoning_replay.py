@@ -11,8 +11,10 @@ import pytest
 from pydantic import JsonValue
 
 from celeriac.sessions.codec import read_record, write_record
+from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelReply
+from celeriac.sessions.model_settings import ModelSettings
 from tests.connectors.chat_server import Stream, chunk
 from tests.connectors.requests import call, result, user
 from tests.connectors.talk import KEY, MODEL, Talk, anthropic_block, anthropic_event
@@ -97,7 +99,10 @@ def stored(reply: ModelReply) -> list[Message]:
         role=Role.ASSISTANT,
         text=reply.text,
         calls=tuple(
-            call(one, made.name, made.arguments) for one, made in zip(ids, reply.calls, strict=True)
+            call(one, made.name, made.arguments).model_copy(
+                update={"provider_id": made.provider_id}
+            )
+            for one, made in zip(ids, reply.calls, strict=True)
         ),
         items=tuple(reply.items),
         model=reply.model,
@@ -119,11 +124,7 @@ def sent_blocks(talk: Talk) -> list[Block]:
 def test_mh_12_reasoning_is_replayed_as_it_came(claude: Talk, blocks: list[Block]) -> None:
     history = stored(claude.reply(*events_of(blocks), model=CLAUDE))
     claude.pieces(Stream(events_of([TEXT])), messages=history, model=CLAUDE, tools=["look_up"])
-    ours = iter(("call_0", "call_1"))
-    expected = [
-        {**block, "id": next(ours)} if block["type"] == "tool_use" else block for block in blocks
-    ]
-    assert sent_blocks(claude) == expected
+    assert json.dumps(sent_blocks(claude), sort_keys=True) == json.dumps(blocks, sort_keys=True)
 
 
 @pytest.mark.parametrize("blocks", SHAPES.values(), ids=SHAPES.keys())
@@ -140,3 +141,41 @@ def test_mh_12_to_another_model_reasoning_does_not_go_at_all(
     assert all(str(block.get("signature", "none of it")) not in sent for block in blocks)
     assert sent.count("call_0") == 2, "the call and its result stay"
     assert ("I will look." in sent) == (TEXT in blocks)
+
+
+def test_what_the_next_request_shares_is_marked_for_anthropics_cache(claude: Talk) -> None:
+    history = stored(claude.reply(*events_of([SIGNED, CALL]), model=CLAUDE))
+    claude.pieces(Stream(events_of([TEXT])), messages=history, model=CLAUDE, tools=["look_up"])
+    body = claude.server.requests[-1]
+    marked = json.dumps(body).count('"cache_control": {"type": "ephemeral"}')
+    assert marked == 3
+    [tool] = cast("list[Block]", body["tools"])
+    [system] = cast("list[Block]", body["system"])
+    last = cast("list[dict[str, list[Block]]]", body["messages"])[-1]["content"][-1]
+    assert all("cache_control" in one for one in (tool, system, last))
+    assert last["type"] == "tool_result"
+
+
+def test_no_marks_without_prompt_caching_or_for_another_provider(claude: Talk) -> None:
+    off = ModelSettings(prompt_caching=False)
+    claude.pieces(Stream(events_of([TEXT])), model=CLAUDE, tools=["look_up"], settings=off)
+    claude.pieces(Stream([chunk({"content": "Hm."}), chunk(finish="stop")]), tools=["look_up"])
+    assert "cache_control" not in json.dumps(claude.server.requests)
+
+
+def test_an_effort_gives_claude_a_budget_to_think(claude: Talk) -> None:
+    settings = ModelSettings(reasoning_effort="low", max_output_tokens=8_000)
+    claude.pieces(Stream(events_of([TEXT])), model=CLAUDE, settings=settings)
+    body = claude.server.requests[-1]
+    assert body["max_tokens"] == 8_000
+    assert cast("Block", body["thinking"])["type"] == "enabled"
+
+
+def test_a_refusal_of_claude_ends_the_turn_and_is_not_tried_again(claude: Talk) -> None:
+    events = events_of([TEXT])
+    end = anthropic_event(
+        "message_delta", delta={"stop_reason": "refusal"}, usage={"output_tokens": 3}
+    )
+    answer = Stream([*events[:-2], end, events[-1]])
+    failed = claude.error(answer, model=CLAUDE)
+    assert (failed.kind, failed.retryable) == (FailureKind.REFUSAL, False)

@@ -9,7 +9,9 @@ Json = Mapping[str, object]
 
 
 def wire_problems(body: Json) -> list[str]:
-    """List what is wrong with the messages of a chat completions or an Anthropic request."""
+    """List what is wrong with a request of chat completions, Anthropic's messages or responses."""
+    if "input" in body:
+        return _input_problems(cast("Sequence[Json]", body["input"]))
     messages = cast("Sequence[Json]", body.get("messages", ()))
     problems: list[str] = []
     awaited: list[object] = []
@@ -20,6 +22,35 @@ def wire_problems(body: Json) -> list[str]:
         awaited = [one for one in awaited if one not in results] if results else []
         awaited += _calls(message)
         problems += [f"message {at}: {problem}" for problem in _content_problems(message)]
+    return problems + [f"{one!r} has no result" for one in awaited]
+
+
+def _input_problems(items: Sequence[Json]) -> list[str]:
+    """Calls have one result each, after them and before anybody else speaks; reasoning is never alone."""
+    problems: list[str] = []
+    awaited: list[object] = []
+    seen: set[object] = set()
+    for at, item in enumerate(items):
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            if item["call_id"] in awaited:
+                awaited.remove(item["call_id"])
+            else:
+                problems.append(f"item {at} answers {item['call_id']!r}")
+            continue
+        if awaited and item.get("role") == "user":
+            problems.append(f"item {at} comes before the results of {awaited}")
+        if kind == "function_call":
+            if item["call_id"] in seen:
+                problems.append(f"item {at} uses the id {item['call_id']!r} again")
+            seen.add(item["call_id"])
+            awaited.append(item["call_id"])
+        following = items[at + 1] if at + 1 < len(items) else {}
+        partner = following.get("type") in {"reasoning", "function_call"} or (
+            following.get("role") == "assistant"
+        )
+        if kind == "reasoning" and not partner:
+            problems.append(f"item {at} is reasoning without what it led to")
     return problems + [f"{one!r} has no result" for one in awaited]
 
 

@@ -1,13 +1,14 @@
-"""Reads litellm's chunks: deltas as they come, and one complete reply or none at all."""
+"""Reads chat chunks: deltas as they come, and one complete reply or none at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
+from celeriac.connectors.broken_responses import broken, filtered, refused
+from celeriac.connectors.litellm_fields import field_of, items_of, text_of
 from celeriac.connectors.tool_call_assembly import BrokenCalls, ToolCallAssembly, ToolCallPiece
-from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
 from celeriac.sessions.messages import Usage
 from celeriac.sessions.model import (
@@ -18,10 +19,10 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 
-__all__ = ["StreamReader"]
+__all__ = ["ChatReader"]
 
 
-class StreamReader:
+class ChatReader:
     """Collects one response.
 
     Args:
@@ -36,6 +37,18 @@ class StreamReader:
         self._calls = ToolCallAssembly()
         self._finish_reason: str | None = None
         self._response_id: str | None = None
+        self._refusal: list[str] = []
+        self._refused = False
+        self._signatures: list[JsonValue] = []
+
+    def watch(self, raw: object) -> None:
+        """Look at a chunk as the provider sent it, for what litellm leaves out: refusals and signatures."""
+        choice = next(iter(items_of(raw, "choices")), None)
+        delta = field_of(choice, "delta")
+        self._refusal += filter(None, [text_of(delta, "refusal")])
+        own = field_of(delta, "provider_specific_fields")
+        self._refused = self._refused or text_of(own, "stop_reason") == "refusal"
+        self._signatures += map(to_json_value, items_of(own, "thought_signatures"))
 
     def read(self, chunk: object) -> Iterator[TextDelta | ReasoningDelta]:
         """Take the next chunk and return what of it can be shown.
@@ -43,19 +56,19 @@ class StreamReader:
         Raises:
             ModelError: Its tool calls cannot be told apart.
         """
-        self._response_id = self._response_id or _text(chunk, "id")
+        self._response_id = self._response_id or text_of(chunk, "id")
         # The chunk with the usage has no choices.
-        choice = next(iter(_list(chunk, "choices")), None)
+        choice = next(iter(items_of(chunk, "choices")), None)
         if choice is None:
             return
-        self._finish_reason = _text(choice, "finish_reason") or self._finish_reason
-        delta = getattr(choice, "delta", None)
+        self._finish_reason = text_of(choice, "finish_reason") or self._finish_reason
+        delta = field_of(choice, "delta")
         self._read_calls(delta)
         self._read_thinking(delta)
-        if reasoning := _text(delta, "reasoning_content"):
+        if reasoning := text_of(delta, "reasoning_content"):
             self._reasoning.append(reasoning)
             yield ReasoningDelta(clean_text(reasoning))
-        if text := _text(delta, "content"):
+        if text := text_of(delta, "content"):
             self._text.append(text)
             yield TextDelta(clean_text(text))
 
@@ -83,6 +96,7 @@ class StreamReader:
             calls=calls,
             reasoning=clean_text("".join(self._reasoning)),
             items=(self._item(text, calls),),
+            items_api="chat",
             usage=usage,
             finish_reason=self._finish_reason,
             model=self._model,
@@ -91,41 +105,39 @@ class StreamReader:
 
     def _whole(self, *, certain_finish: bool) -> tuple[str, list[ModelCall]]:
         if self._finish_reason is None or not certain_finish:
-            raise _broken("the stream was cut before the answer was complete")
+            raise broken("the stream was cut before the answer was complete")
         text = clean_text("".join(self._text))
+        if self._refusal or self._refused:
+            raise refused("".join(self._refusal) or text)
         if self._finish_reason == "content_filter" and not (text and self._calls.empty):
-            raise ModelError(
-                "the provider's content filter stopped the answer, or the model refused it",
-                retryable=False,
-                kind=FailureKind.CONTENT_POLICY,
-            )
+            raise filtered()
         if self._finish_reason == "length" and not self._calls.empty:
-            raise _broken("the answer reached the model's output limit within its tool calls")
+            raise broken("the answer reached the model's output limit within its tool calls")
         calls = self._finished_calls()
         if not text.strip() and not calls:
-            raise _broken("the model answered nothing")
+            raise broken("the model answered nothing")
         return text, calls
 
     def _finished_calls(self) -> list[ModelCall]:
         try:
             made = self._calls.finish()
         except BrokenCalls as error:
-            raise _broken(f"the response is broken: {error}") from None
+            raise broken(f"the response is broken: {error}") from None
         return [
             ModelCall(clean_text(call.name), clean_text(call.arguments), call.provider_id)
             for call in made
         ]
 
     def _read_calls(self, delta: object) -> None:
-        pieces = [_piece(call) for call in _list(delta, "tool_calls")]
+        pieces = [_piece(call) for call in items_of(delta, "tool_calls")]
         try:
             self._calls.add(pieces)
         except BrokenCalls as error:
-            raise _broken(f"the response is broken: {error}") from None
+            raise broken(f"the response is broken: {error}") from None
 
     def _read_thinking(self, delta: object) -> None:
         """Join the pieces of thinking blocks; a signature ends its block."""
-        for piece in _list(delta, "thinking_blocks"):
+        for piece in items_of(delta, "thinking_blocks"):
             block = to_json_value(piece)
             if not isinstance(block, dict):
                 continue
@@ -154,36 +166,18 @@ class StreamReader:
             item["reasoning_content"] = clean_text("".join(self._reasoning))
         if self._thinking:
             item["thinking_blocks"] = list(self._thinking)
+        if self._signatures:
+            item["provider_specific_fields"] = {"thought_signatures": list(self._signatures)}
         item["response_id"] = self._response_id
         return item
 
 
-def _broken(what: str) -> ModelError:
-    return ModelError(what, retryable=True, kind=FailureKind.BROKEN)
-
-
 def _piece(call: object) -> ToolCallPiece:
-    function = getattr(call, "function", None)
-    index = getattr(call, "index", None)
+    function = field_of(call, "function")
+    index = field_of(call, "index")
     return ToolCallPiece(
         index=index if isinstance(index, int) else None,
-        id=_text(call, "id"),
-        name=_text(function, "name"),
-        arguments=_text(function, "arguments") or "",
+        id=text_of(call, "id"),
+        name=text_of(function, "name"),
+        arguments=text_of(function, "arguments") or "",
     )
-
-
-def _list(holder: object, name: str) -> Sequence[object]:
-    value = _get(holder, name)
-    return value if isinstance(value, list) else ()
-
-
-def _text(holder: object, name: str) -> str | None:
-    value = _get(holder, name)
-    return value if isinstance(value, str) and value else None
-
-
-def _get(holder: object, name: str) -> object:
-    if isinstance(holder, Mapping) and not isinstance(holder, BaseModel):
-        return holder.get(name)
-    return getattr(holder, name, None)

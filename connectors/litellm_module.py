@@ -1,0 +1,60 @@
+"""litellm as it is used here: imported late, without asking the network, and silent about itself."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Protocol, cast
+
+__all__ = ["LiteLlm", "load_litellm", "preload", "provider_of"]
+
+_loading = threading.Lock()
+
+
+class LiteLlm(Protocol):
+    """What we use of litellm; its own types would make every type check read all of it."""
+
+    telemetry: bool
+    suppress_debug_info: bool
+    disable_aiohttp_transport: bool
+    drop_params: bool
+    provider_list: Sequence[str]
+
+    def acompletion(self, **arguments: object) -> Awaitable[AsyncIterator[object]]: ...
+
+    def aresponses(self, **arguments: object) -> Awaitable[AsyncIterator[object]]: ...
+
+    def get_llm_provider(self, model: str) -> tuple[str, str, object, object]: ...
+
+    def get_model_info(self, model: str) -> Mapping[str, object]: ...
+
+
+def preload() -> None:
+    """Import litellm now: it takes seconds and 200 MB, which forked children then share."""
+    load_litellm()
+
+
+def load_litellm() -> LiteLlm:
+    """Return litellm."""
+    with _loading:
+        # Read while litellm is imported: without them it fetches price lists and tokenizers.
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        os.environ.setdefault("LITELLM_OFFLINE_MODE", "true")
+        module = cast("LiteLlm", importlib.import_module("litellm"))
+        module.telemetry = False
+        module.suppress_debug_info = True
+        # One HTTP client for all providers; the other one warns about sessions that it leaves open.
+        module.disable_aiohttp_transport = True
+        # A setting that a model does not take is an error that names it, never left out in silence.
+        module.drop_params = False
+        return module
+
+
+def provider_of(litellm: LiteLlm, model: str) -> str:
+    """Return the name of the provider that serves a model; empty when litellm knows none."""
+    try:
+        return litellm.get_llm_provider(model)[1]
+    except Exception:  # noqa: BLE001 - it has an error of its own for this, and the request will tell it
+        return ""
