@@ -35,6 +35,8 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
         (r"invalid_api_key|api key not valid|account_deactivated", FailureKind.AUTHENTICATION),
         (r"model_not_found", FailureKind.NOT_FOUND),
         (r"overloaded_error", FailureKind.BUSY),
+        # litellm's own words for a stream of responses that was cut.
+        (r"before any terminal event", FailureKind.BROKEN),
     )
 )
 _BY_NAME: Mapping[str, FailureKind] = {

@@ -244,7 +244,7 @@ ENDS: dict[str, tuple[Stream, FailureKind, bool]] = {
     ),
     "failed: server": (
         stream(said("Hel"), end="failed", error={"code": "server_error", "message": "boom"}),
-        FailureKind.UNAVAILABLE,
+        FailureKind.BROKEN,
         True,
     ),
     "an error event": (
@@ -252,7 +252,7 @@ ENDS: dict[str, tuple[Stream, FailureKind, bool]] = {
             [*events_of([], end=""), {"type": "error", "code": "server_error", "message": "boom"}],
             done=False,
         ),
-        FailureKind.UNAVAILABLE,
+        FailureKind.BROKEN,
         True,
     ),
     "no name": (stream(called("call_a", name="")), FailureKind.BROKEN, True),

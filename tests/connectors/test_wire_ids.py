@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import JsonValue
 
 from celeriac.connectors.chat_messages import chat_messages
@@ -84,14 +84,14 @@ def requests(draw: st.DrawFn) -> ModelRequest:
     return request(*summary, *messages[cut:], model=draw(st.sampled_from(MODELS)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
 def test_any_history_is_well_formed_over_both_apis(asked: ModelRequest) -> None:
     assert wire_problems({"input": cast("list[Any]", input_items(asked))}) == []
     assert wire_problems({"messages": cast("list[Any]", chat_messages(asked, "openai"))}) == []
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests(), st.sampled_from(APIS))
 def test_ids_are_unique_and_stay_while_the_history_grows(
     asked: ModelRequest, api: ItemsApi
@@ -105,7 +105,7 @@ def test_ids_are_unique_and_stay_while_the_history_grows(
         assert all(one.startswith("call_") for one in changed)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
 def test_what_the_same_model_wrote_over_responses_goes_back_byte_for_byte(
     asked: ModelRequest,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from celeriac.connectors.litellm_client import preload
+from celeriac.connectors.litellm_module import preload
 from tests.models.aimock import Aimock, run_aimock
 from tests.models.dialects import environment
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from celeriac.sessions.calls import CallRecord, CallStatus, Decision, DecisionVerb, ToolEffect
 from celeriac.sessions.messages import CallReference, Message, Role, Usage
@@ -163,7 +163,7 @@ def turns(draw: st.DrawFn) -> list[Streamed]:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(turns())
 def test_chunks_add_up_to_what_a_reload_shows(
     turn: list[Streamed],
