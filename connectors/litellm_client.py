@@ -9,6 +9,7 @@ from typing import Protocol
 
 from celeriac.connectors.litellm_chat import ChatCall
 from celeriac.connectors.litellm_errors import as_model_error
+from celeriac.connectors.litellm_keys import NO_KEY, has_own_server, needs_no_key
 from celeriac.connectors.litellm_module import LiteLlm, load_litellm, provider_of
 from celeriac.connectors.litellm_responses import ResponsesCall
 from celeriac.sessions.failures import FailureKind
@@ -24,7 +25,6 @@ from celeriac.sessions.model import (
 __all__ = ["LiteLlmClient"]
 
 _OF_OPENAI = frozenset({"openai", "azure"})
-_OWN_SERVER = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
 
 
 class _Call(Protocol):
@@ -90,7 +90,7 @@ class LiteLlmClient:
             return converted
         if isinstance(call, ResponsesCall):
             # A server of one's own with a model of OpenAI's name, e.g. a gateway, may speak chat only.
-            missing = converted.kind is FailureKind.NOT_FOUND and any(map(os.getenv, _OWN_SERVER))
+            missing = converted.kind is FailureKind.NOT_FOUND and has_own_server(os.environ)
             lacks = missing and request.settings.api is None
             known = self._without_responses
         else:
@@ -121,7 +121,9 @@ def api_of(litellm: LiteLlm, model: str) -> ItemsApi:
 
 def _fixed(request: ModelRequest) -> dict[str, object]:
     """Return the arguments that are not the agent's to choose."""
+    keyless = needs_no_key(request.model, os.environ) and "api_key" not in request.settings.extra
     return {
+        **({"api_key": NO_KEY} if keyless else {}),
         "model": request.model,
         "stream": True,
         "timeout": request.timeout_seconds,

@@ -24,6 +24,8 @@ _PASSING = frozenset(
 _BY_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
     (re.compile(words, re.IGNORECASE), kind)
     for words, kind in (
+        # Said by the libraries themselves, before any request.
+        (r"missing credentials|missing \w+ api key", FailureKind.AUTHENTICATION),
         (r"insufficient_quota|billing_(?:hard_limit|not_active)", FailureKind.QUOTA),
         (r"credit balance is too low|insufficient (?:balance|credits|funds)", FailureKind.QUOTA),
         (r"context_length_exceeded|request_too_large|prompt is too long", FailureKind.TOO_LARGE),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
+from celeriac.connectors.litellm_keys import needs_no_key
 from celeriac.connectors.litellm_module import load_litellm
 from celeriac.connectors.models import DEMO_MODEL
 from celeriac.sessions.snapshot import ModelInfo
@@ -59,7 +60,7 @@ def _of_litellm(name: str, environment: Mapping[str, str]) -> ModelInfo:
     keys = _KEYS.get(provider, (f"{provider.upper()}_API_KEY",))
     keys = () if provider in _KEYLESS else keys
     is_set = any(environment.get(key) for key in keys)
-    unchecked = not is_set and provider in _OF_THE_MACHINE
+    unchecked = not is_set and (provider in _OF_THE_MACHINE or needs_no_key(name, environment))
     priced, window = _price_and_window(name)
     return ModelInfo(
         name=name,

@@ -34,6 +34,8 @@ def test_a_known_model_has_a_price_and_a_window() -> None:
     [
         ("gpt-4o-mini", {}, "openai", False),
         ("openai/gpt-4o-mini", {"OPENAI_API_KEY": ""}, "openai", False),
+        ("openai/qwen3", {"OPENAI_API_BASE": "http://127.0.0.1:8000/v1"}, "openai", None),
+        ("openai/qwen3", {"OPENAI_BASE_URL": "http://127.0.0.1:8000/v1"}, "openai", None),
         ("anthropic/claude-sonnet-4-5", {"ANTHROPIC_API_KEY": KEY}, "anthropic", True),
         ("gemini/gemini-2.5-pro", {"GOOGLE_API_KEY": KEY}, "gemini", True),
         ("mistral/mistral-large-latest", {}, "mistral", False),

