@@ -27,9 +27,9 @@ def aimock(running_aimock: Aimock, monkeypatch: pytest.MonkeyPatch) -> Aimock:
     return running_aimock
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loop() -> Iterator[asyncio.Runner]:
-    """One loop for all, as in a worker: pooled connections belong to the loop they began in."""
+    """One loop for all that asks the one server: pooled connections belong to the loop they began in."""
     preload()
     with asyncio.Runner() as runner:
         yield runner

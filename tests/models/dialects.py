@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DIALECTS", "OPENAI_KEY", "Dialect", "environment"]
+__all__ = [
+    "ANTHROPIC",
+    "CHAT",
+    "CHAT_ONLY",
+    "DIALECTS",
+    "OPENAI_KEY",
+    "RESPONSES",
+    "Dialect",
+    "environment",
+]
 
 OPENAI_KEY = "sk-test-0123456789abcdef"
 _ANTHROPIC_KEY = "sk-ant-test-0123456789"
@@ -25,10 +34,12 @@ class Dialect:
     path: str
 
 
-DIALECTS = (
-    Dialect("openai", "openai/gpt-4o-mini", "/v1/chat/completions"),
-    Dialect("anthropic", "anthropic/claude-sonnet-4-5", "/v1/messages"),
-)
+CHAT = Dialect("chat", "openai/gpt-4o-mini", "/v1/chat/completions")
+RESPONSES = Dialect("responses", "openai/gpt-5-mini", "/v1/responses")
+ANTHROPIC = Dialect("anthropic", "anthropic/claude-sonnet-4-5", "/v1/messages")
+CHAT_ONLY = "openai/gpt-5"
+"""A model of the Responses API for tests in which the server does not have that API."""
+DIALECTS = (CHAT, RESPONSES, ANTHROPIC)
 
 
 def environment(url: str) -> dict[str, str]:

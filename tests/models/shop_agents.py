@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from celeriac import AgentDefinition, ToolContext, ToolEffect, tool
-from tests.models.dialects import DIALECTS
+from tests.models.dialects import CHAT_ONLY, DIALECTS
 
 
 def _leave(tool_name: str, item: str) -> None:
@@ -39,6 +39,6 @@ def cancel(item: str, context: ToolContext) -> str:
 shop = AgentDefinition(
     name="shop",
     instructions="You look after a small shop.",
-    models=[dialect.model for dialect in DIALECTS],
+    models=[*(dialect.model for dialect in DIALECTS), CHAT_ONLY],
     tools=[look_up, order, cancel],
 )

@@ -14,7 +14,7 @@ from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import Role
 from celeriac.sessions.snapshot import Snapshot
 from tests.models.aimock import Aimock, Json
-from tests.models.dialects import DIALECTS, Dialect, environment
+from tests.models.dialects import CHAT, CHAT_ONLY, DIALECTS, RESPONSES, Dialect, environment
 from tests.node_tools import needs_node_tools
 from tests.tasks.cluster import PATIENCE, Cluster, assert_history_holds, last_answer, results
 from tests.waiting import wait_until
@@ -87,7 +87,7 @@ def test_a_turn_with_parallel_calls_asks_twice(shop: Shop, dialect: Dialect) -> 
     shop.aimock.script(
         {"match": {"hasToolResult": False, "turnIndex": 0}, "response": {"toolCalls": [LOOK_UP, ORDER]}},
         {
-            "match": {"toolResultContains": "seeds: ordered", "turnIndex": 1},
+            "match": {"toolResultContains": "seeds: ordered"},
             "response": {"content": "Three trowels; seeds are on their way."},
         },
     )  # fmt: skip
@@ -222,15 +222,22 @@ def test_ll_05_at_most_three_requests_for_a_step(
 def test_a_refused_request_ends_the_turn_and_the_next_message_works(
     shop: Shop, dialect: Dialect
 ) -> None:
-    refused = {"error": {"message": "no such model here", "code": "model_not_found"}, "status": 404}
+    refused = {"error": {"message": "no such thing here"}, "status": 400}
     shop.aimock.in_turn(refused, {"content": "Now it works."})
     session_id = shop.start("hi", dialect.model)
     snapshot = shop.cluster.idle(session_id)
-    assert failure(snapshot) is FailureKind.NOT_FOUND
-    assert "no such model here" in snapshot.messages[-1].text
+    assert failure(snapshot) is FailureKind.BAD_REQUEST
+    assert "no such thing here" in snapshot.messages[-1].text
     shop.cluster.client.send_message(session_id, "again")
     assert shop.cluster.answer(session_id) == "Now it works."
-    assert shop.aimock.statuses() == [404, 200]
+    assert shop.aimock.statuses() == [400, 200]
+
+
+def test_a_server_without_the_responses_api_is_asked_in_chat(shop: Shop) -> None:
+    """The worker remembers it, so this is a model of its own."""
+    shop.aimock.in_turn({"error": {"message": "not here"}, "status": 404}, {"content": "Hello."})
+    assert shop.cluster.answer(shop.start("hi", CHAT_ONLY)) == "Hello."
+    assert [entry["path"] for entry in shop.aimock.journal()] == [RESPONSES.path, CHAT.path]
 
 
 def test_mh_06_ids_that_a_provider_repeats_stay_apart(shop: Shop) -> None:

@@ -29,6 +29,11 @@ WAYS = {
         {"OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": "k-123456"},
         "/v1/chat/completions",
     ),
+    "a local server for OpenAI's own model": (
+        "openai/gpt-5-mini",
+        {"OPENAI_API_BASE": "{url}/v1"},
+        "/v1/responses",
+    ),
     "Anthropic": (
         "anthropic/claude-sonnet-4-5",
         {"ANTHROPIC_API_BASE": "{url}", "ANTHROPIC_API_KEY": "k-123456"},
@@ -67,7 +72,7 @@ def test_these_variables_are_enough(
     assert [entry["path"] for entry in aimock.journal()] == [path]
 
 
-@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "anthropic/claude-sonnet-4-5"])
+@pytest.mark.parametrize("model", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"])
 def test_a_missing_key_is_said_at_once(
     aimock: Aimock, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
