@@ -20,6 +20,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from celeriac.connectors.mcp_addresses import guarded_transport
 from celeriac.connectors.mcp_config import HttpServer
 from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_stdio import MAX_MESSAGE_BYTES
@@ -124,7 +125,7 @@ class _Client(httpx2.AsyncClient):
         auth: httpx2.Auth | None,
         redact: Redactor,
     ) -> None:
-        super().__init__(headers=headers, timeout=timeout, auth=auth)
+        super().__init__(headers=headers, timeout=timeout, auth=auth, transport=guarded_transport())
         self._redact = redact
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:

@@ -2,7 +2,7 @@
 
 It runs in a thread of the test, which sets `plan`: what becomes of the next ``tools/call`` requests, by name:
 ``ok``, ``forget`` (the session is forgotten first), ``cut`` and ``cut_after`` (before and after the effect),
-``status:502``, ``retry:7`` (429), ``half`` (half of a JSON answer), ``sse_cut`` (an event stream without an answer).
+``status:502``, ``retry:7`` (429), ``redirect:address``, ``half`` (half of a JSON answer), ``sse_cut`` (an event stream without an answer).
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ class OddHttp:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+        self.cut_connections()
+
+    def cut_connections(self) -> None:
+        """End every kept connection."""
         for connection in self.connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -144,6 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(int(number), b"sorry", {"content-type": "text/plain"})
         elif word == "retry":
             self._reply(429, b"", {"retry-after": number})
+        elif word == "redirect":
+            self._reply(307, b"", {"location": number})
         elif word == "cut":
             self._cut()
         else:
