@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from mcp import Client, StdioServerParameters
+
 from benchmarks.machinery import Row, ms, percentile, stop
 from celeriac.connectors.mcp_config import HttpServer, McpConfig, McpServer, StdioServer
 from celeriac.connectors.mcp_source import McpToolSource
@@ -29,20 +31,22 @@ def measure(*, scale: float) -> list[Row]:
     """
     count = max(50, round(1000 * scale))
     stdio = StdioServer(command=sys.executable, args=[_SCRIPT, "stdio"], trust_annotations=True)
-    rows = asyncio.run(_rows("stdio", stdio, count))
+    program = StdioServerParameters(command=sys.executable, args=[_SCRIPT, "stdio"])
+    rows = asyncio.run(_rows("stdio", stdio, Client(program), count))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     command = [sys.executable, _SCRIPT, "http", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        http = HttpServer(url=f"http://127.0.0.1:{port}/mcp", trust_annotations=True)
-        return rows + asyncio.run(_rows("Streamable HTTP", http, count))
+        url = f"http://127.0.0.1:{port}/mcp"
+        http = HttpServer(url=url, trust_annotations=True)
+        return rows + asyncio.run(_rows("Streamable HTTP", http, Client(url), count))
     finally:
         stop(process)
 
 
-async def _rows(name: str, server: McpServer, count: int) -> list[Row]:
+async def _rows(name: str, server: McpServer, plain: Client, count: int) -> list[Row]:
     source = McpToolSource(config=McpConfig(path=None, servers={"bench": server}))
     try:
         began = time.monotonic()
@@ -58,13 +62,25 @@ async def _rows(name: str, server: McpServer, count: int) -> list[Row]:
             taken.append(time.perf_counter() - began)
     finally:
         await source.aclose()
-    return _told(name, started, taken)
+    return _told(name, started, taken, await _plainly(plain, count))
 
 
-def _told(name: str, started: float, taken: Sequence[float]) -> list[Row]:
+async def _plainly(server: Client, count: int) -> list[float]:
+    """Make the same calls with the SDK's own client."""
+    taken: list[float] = []
+    async with server as client:
+        for _ in range(count):
+            began = time.perf_counter()
+            await client.call_tool("echo", {"text": "hello"})
+            taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _told(name: str, started: float, taken: Sequence[float], plain: Sequence[float]) -> list[Row]:
     p50 = percentile(taken, 0.5)
     return [
         Row(f"{name}: first use", f"{started:.2f} s", note="start, handshake, list; once"),
         Row(f"{name}: a call, p50", ms(p50), f"≤ {ms(_TARGET_SECONDS)}", p50 <= _TARGET_SECONDS),
         Row(f"{name}: a call, p99", ms(percentile(taken, 0.99))),
+        Row(f"{name}: the same with the SDK alone, p50", ms(percentile(plain, 0.5))),
     ]

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,12 +73,25 @@ class Toolset:
     Args:
         tools: The tools; their names are unique.
         unlisted: What went wrong with each source whose tools could not be listed now.
+        listed: What its sources listed.
     """
 
-    def __init__(self, tools: Sequence[BoundTool], unlisted: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tools: Sequence[BoundTool],
+        unlisted: Sequence[str] = (),
+        listed: Sequence[ToolDefinition] = (),
+    ) -> None:
         self._tools = {tool.definition.name: tool for tool in tools}
         self.definitions = tuple(tool.definition for tool in tools)
         self.unlisted = tuple(unlisted)
+        self._listed = listed
+
+    def is_of(self, listed: Sequence[ToolDefinition], unlisted: Sequence[str]) -> bool:
+        """Whether it was made of the very definitions that sources list now."""
+        if len(listed) != len(self._listed) or tuple(unlisted) != self.unlisted:
+            return False
+        return all(now is then for now, then in zip(listed, self._listed, strict=True))
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, if there is one."""
@@ -204,45 +218,57 @@ def _parsed_or_text(raw: str) -> JsonValue:
         return clean_text(raw)
 
 
-async def build_toolset(agent: AgentDefinition, *, anew: str | None = None) -> Toolset:
+async def build_toolset(
+    agent: AgentDefinition, *, anew: str | None = None, previous: Toolset | None = None
+) -> Toolset:
     """Collect an agent's tools: its functions, Celeriac's own, and those of its sources.
 
     Args:
         agent: The agent.
         anew: The `ToolDefinition.source` whose tools are to be listed anew, whatever is remembered.
+        previous: The agent's tools as they were collected last.
 
     Returns:
-        The tools there are now. A source that cannot list its own is left out; it is asked again at the
-        next step.
+        The tools there are now; the previous set where its sources list the very same. A source that cannot list
+        its own is left out; it is asked again at the next step.
 
     Raises:
         DefinitionError: Two tools have the same name.
     """
-    tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
-    tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
-    taken = {tool.definition.name for tool in tools}
     for source in agent.tool_sources:
         if anew is not None and isinstance(source, CachingToolSource):
             source.forget_tools(anew)
+    listed, unlisted = await _list_sources(agent)
+    _log_missing(agent.name, unlisted)
+    if previous is not None and previous.is_of([one for _, one in listed], unlisted):
+        return previous
+    tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
+    tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
+    taken = {tool.definition.name for tool in tools}
+    tools += [_bind_source(source, _without_clash(one, taken)) for source, one in listed]
+    names = Counter(tool.definition.name for tool in tools)
+    doubled = sorted(name for name, count in names.items() if count > 1)
+    if doubled:
+        raise DefinitionError(f"agent {agent.name}: several tools are named {', '.join(doubled)}")
+    return Toolset(tools, unlisted, [one for _, one in listed])
+
+
+async def _list_sources(
+    agent: AgentDefinition,
+) -> tuple[list[tuple[ToolSource, ToolDefinition]], tuple[str, ...]]:
+    """List the tools of all sources, and what is missing."""
+    found: list[tuple[ToolSource, ToolDefinition]] = []
     unlisted: list[str] = []
     listings = await asyncio.gather(*(_list_tools(source) for source in agent.tool_sources))
-    for source, listed in zip(agent.tool_sources, listings, strict=True):
-        if isinstance(listed, Exception):
-            unlisted.append(f"{type(source).__name__}: {listed}")
+    for source, listing in zip(agent.tool_sources, listings, strict=True):
+        if isinstance(listing, Exception):
+            unlisted.append(f"{type(source).__name__}: {listing}")
             continue
-        if isinstance(listed, ToolListing):
-            unlisted += listed.unlisted
-            listed = listed.tools  # noqa: PLW2901
-        tools += [_bind_source(source, _without_clash(one, taken)) for one in listed]
-    names = [tool.definition.name for tool in tools]
-    doubled = {name for name in names if names.count(name) > 1}
-    if doubled:
-        raise DefinitionError(
-            f"agent {agent.name}: several tools are named {', '.join(sorted(doubled))}"
-        )
-    whys = tuple(clean_text(why)[:_ERROR_MAX_CHARACTERS] for why in unlisted)
-    _log_missing(agent.name, whys)
-    return Toolset(tools, whys)
+        if isinstance(listing, ToolListing):
+            unlisted += listing.unlisted
+        tools = listing.tools if isinstance(listing, ToolListing) else listing
+        found += [(source, tool) for tool in tools]
+    return found, tuple(clean_text(why)[:_ERROR_MAX_CHARACTERS] for why in unlisted)
 
 
 def _log_missing(agent: str, whys: tuple[str, ...]) -> None:

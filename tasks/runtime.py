@@ -72,10 +72,9 @@ class Runtime:
             anew: The source of a tool that a person decided about: what it remembers is not enough.
         """
         known = self._toolsets.get(agent.name)
-        if known is None:
-            known = self.loop.run(build_toolset(agent, anew=anew))
-            if not agent.tool_sources:
-                self._toolsets[agent.name] = known
+        if known is None or agent.tool_sources:
+            known = self.loop.run(build_toolset(agent, anew=anew, previous=known))
+            self._toolsets[agent.name] = known
         return known
 
     def close_sources(self) -> None:

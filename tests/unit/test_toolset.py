@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
@@ -23,6 +24,7 @@ from celeriac.sessions.tools import (
     FunctionTool,
     ToolContext,
     ToolDefinition,
+    ToolListing,
     ToolPolicy,
     ToolResult,
     tool,
@@ -356,3 +358,48 @@ def test_a_source_that_never_answers_holds_nobody_up(monkeypatch: pytest.MonkeyP
 def test_tools_of_one_name_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(DefinitionError, match="several tools are named"):
         toolset(tool_sources=[Source(*names)])
+
+
+class Partial:
+    """A source that lists some tools and says what is missing."""
+
+    def __init__(self) -> None:
+        self.tools = [ToolDefinition("open", "Open.", {"type": "object"}, ToolEffect.READ)]
+        self.unlisted: tuple[str, ...] = ()
+
+    async def list_tools(self) -> ToolListing:
+        return ToolListing(list(self.tools), self.unlisted)
+
+    async def call(
+        self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext
+    ) -> ToolResult:
+        return ToolResult(tool.name)
+
+
+def test_tools_are_collected_anew_only_where_a_source_lists_others() -> None:
+    source = Partial()
+    agent = AgentDefinition(name="a", instructions="", tool_sources=[source])
+    first = asyncio.run(build_toolset(agent))
+    assert asyncio.run(build_toolset(agent, previous=first)) is first
+    source.tools[0] = dataclasses.replace(source.tools[0], description="Open it.")
+    second = asyncio.run(build_toolset(agent, previous=first))
+    assert [one.description for one in second.definitions] == ["Open it."]
+    source.unlisted = ("server x: down",)
+    third = asyncio.run(build_toolset(agent, previous=second))
+    assert third is not second
+    assert third.unlisted == ("server x: down",)
+    source.tools.clear()
+    assert asyncio.run(build_toolset(agent, previous=third)).definitions == ()
+
+
+def test_what_is_missing_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    source = Partial()
+    agent = AgentDefinition(name="missing-some", instructions="", tool_sources=[source])
+    with caplog.at_level("INFO"):
+        for unlisted in ((), ("x: down",), ("x: down",), (), ()):
+            source.unlisted = unlisted
+            asyncio.run(build_toolset(agent))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Agent missing-some goes without some tools: x: down",
+        "Agent missing-some has all its tools again",
+    ]
