@@ -99,8 +99,7 @@ def test_a_turn_with_parallel_calls_asks_twice(shop: Shop, dialect: Dialect) -> 
     assert [entry["path"] for entry in shop.aimock.journal()] == [dialect.path] * 2
     assert shop.aimock.statuses() == [200, 200]
     sent = shop.messages(1)
-    called = next(one["tool_calls"] for one in sent if one.get("tool_calls"))
-    ids = [one["id"] for one in cast("list[dict[str, object]]", called)]
+    ids = called_in(sent)
     assert [one["tool_call_id"] for one in sent if one["role"] == "tool"] == ids
     assert len(set(ids)) == 2
     assert_history_holds(snapshot)
@@ -152,6 +151,12 @@ def test_mh_10_a_response_that_is_cut_three_times_ends_the_turn(shop: Shop) -> N
     assert failure(snapshot) in {FailureKind.BROKEN, FailureKind.UNAVAILABLE}
     assert (snapshot.calls, shop.effects()) == ((), [])
     assert len(shop.aimock.journal()) == 3
+
+
+def called_in(messages: list[dict[str, object]]) -> list[object]:
+    """The ids of all calls, in order."""
+    calls = (cast("list[Json]", one.get("tool_calls") or []) for one in messages)
+    return [call["id"] for some in calls for call in some]
 
 
 def failure(snapshot: Snapshot) -> FailureKind | None:
@@ -266,8 +271,6 @@ def test_mh_06_ids_that_a_provider_repeats_stay_apart(shop: Shop) -> None:
     assert all(call.status is CallStatus.SUCCEEDED for call in snapshot.calls)
     assert shop.effects() == ["cancel rake", "look_up trowel", "look_up trowel", "order seeds"]
     sent = shop.messages(5)
-    ids = [
-        one["id"] for message in sent for one in cast("list[Json]", message.get("tool_calls") or [])
-    ]
+    ids = called_in(sent)
     assert len(ids) == len(set(ids)) == 4
     assert [one["tool_call_id"] for one in sent if one["role"] == "tool"] == ids
