@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 
 _ERROR_MAX_CHARACTERS = 500
 _LISTING_SECONDS = 10.0
+_DESCRIPTION_CHARACTERS = 500
 
 _missing: dict[str, tuple[str, ...]] = {}
 """What was last told of each agent's missing tools."""
@@ -149,8 +150,17 @@ class Toolset:
             return PlannedCall(
                 reference=reference, request=request, refused=str(error), ordered=ordered
             )
-        request = request.model_copy(update={"arguments": arguments})
+        request = request.model_copy(
+            update={"arguments": arguments, "description": _said_of(tool.definition, arguments)}
+        )
         return _planned(reference, request, arguments, tool)
+
+
+def _said_of(definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> str | None:
+    """Return what a person who is asked should read of a tool that is not the agent's own."""
+    if definition.source is None or not needs_approval(definition.approval, arguments):
+        return None
+    return clean_text(definition.description)[:_DESCRIPTION_CHARACTERS] or None
 
 
 def _planned(

@@ -115,6 +115,8 @@ class CallRequest(_Record):
     """Connector or MCP server the tool comes from; None for a plain tool."""
     original_name: str | None = None
     """The tool's name there, when it differs."""
+    description: str | None = None
+    """The beginning of what the source says of the tool; of a call that asks."""
     turn_id: str
     created_at: int
     """Unix milliseconds."""
@@ -165,6 +167,7 @@ class CallRecord(_Record):
     effect: ToolEffect
     source: str | None = None
     original_name: str | None = None
+    description: str | None = None
     turn_id: str
     created_at: int
     status: CallStatus

@@ -73,6 +73,7 @@ def test_mc_04_a_tool_that_changed_before_the_click_is_asked_for_again(
     session_id = cluster.say(f'/tool desk-{letter}__pay_out {{"amount": 5}}', agent="librarian")
     first = cluster.waiting(session_id)
     assert (first.source, first.original_name) == (f"desk-{letter}", "pay_out")
+    assert first.description == "Pay out."
     change, reason = CHANGES[letter]
     odd.set_tools([PAY_OUT | change])  # and its server tells nobody
     cluster.approve(session_id, first)

@@ -167,6 +167,22 @@ def test_the_approval_card_shows_what_will_run(
         assert "awaiting_approval" not in html
 
 
+def test_the_card_of_a_servers_tool_says_what_that_says_of_it(
+    browser: FlaskClient, fake: FakeClient, sid: str
+) -> None:
+    fake.ask(
+        sid,
+        "desk__pay_out_12345678",
+        source="desk",
+        original_name="pay/out",
+        description="Pay <out>.",
+    )
+    for path in (f"/sessions/{sid}", "/approvals"):
+        html = browser.get(path).text
+        assert "desk: pay/out" in html
+        assert "desk says of this tool: “Pay &lt;out&gt;.”" in html
+
+
 def test_a_hostile_tool_name_is_text(browser: FlaskClient, fake: FakeClient, sid: str) -> None:
     fake.ask(sid, tool='"><img src=x onerror=alert(1)>', text="")
     html = browser.get(f"/sessions/{sid}").text
