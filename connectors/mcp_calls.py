@@ -280,6 +280,7 @@ def _sorted(
         return ToolFailed(session.redact(error.message) or f"error {error.code} without a message")
     if not error.message.startswith(_ONE_STREAM):
         session.retire()
+        told = f"MCP server {server.name}: {session.told(error.message)}"
     return LostCall(told) if handed.over else _Expired(told)
 
 

@@ -27,7 +27,11 @@ __all__ = ["McpSession", "ServerUnavailable"]
 
 _log = logging.getLogger(__name__)
 
-_CLOSE_SECONDS = 15.0
+# At INFO they log each request with its address, which may hold a key, and the ids of sessions.
+for _name in ("httpx2", "mcp"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+_CLOSE_SECONDS = 8.0
 _SHOWN_TAIL = 400
 
 
@@ -101,7 +105,7 @@ class McpSession:
                 await asyncio.shield(ready)
         except TimeoutError:
             await self._abandon(ready)
-            raise ServerUnavailable(self._told(f"it was not ready within {limit:g} s")) from None
+            raise ServerUnavailable(self.told(f"it was not ready within {limit:g} s")) from None
         except asyncio.CancelledError:
             await self._abandon(ready)
             raise
@@ -112,7 +116,8 @@ class McpSession:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_CLOSE_SECONDS)
 
-    def _told(self, what: str) -> str:
+    def told(self, what: str) -> str:
+        """Return a message without secrets, and with the end of what the server wrote to its stderr."""
         tail = self._transport.tail()
         said = f"; the end of its stderr: {tail[-_SHOWN_TAIL:]}" if tail else ""
         return f"{self.redact(what)}{said}"
@@ -125,10 +130,10 @@ class McpSession:
                 await self._stay()
         except Exception as error:  # noqa: BLE001 - a program, a network, a stranger's code: whatever it is
             if ready.done():
-                told = self._told(f"its session ended: {_words(error)}")
+                told = self.told(f"its session ended: {_words(error)}")
                 _log.warning("MCP server %s: %s", self.name, told)
             else:
-                ready.set_exception(ServerUnavailable(self._told(_words(error))))
+                ready.set_exception(ServerUnavailable(self.told(_words(error))))
         finally:
             if not ready.done():
                 ready.cancel()

@@ -63,6 +63,19 @@ def test_a_call_whose_server_dies_is_lost_and_is_not_sent_again(tmp_path: Path) 
     assert [entry["key"] for entry in odd.journal("entered")] == ["a", "b", "c"]
 
 
+def test_a_server_that_dies_is_quoted_without_secrets(tmp_path: Path) -> None:
+    odd = odd_server(tmp_path / "odd", env={"ODD_SECRET": "sesame-12"})
+
+    async def main() -> None:
+        async with opened({"odd": odd.server}) as here:
+            end = await outcome(here.call("act", die="before"))
+            assert isinstance(end, LostCall), end
+            assert "MCP server odd: Connection closed" in str(end)
+            assert "the end of its stderr: the key … is not valid" in str(end)
+
+    asyncio.run(main())
+
+
 def test_a_server_that_cannot_be_started_again_ran_nothing(tmp_path: Path) -> None:
     odd = odd_server(tmp_path / "odd")
 

@@ -84,6 +84,7 @@ def run_call(request: dict[str, Any]) -> None:
     key = meta.get("celeriac/idempotencyKey")
     journal("entered", tool=params["name"], key=key)
     if arguments.get("die") == "before":
+        os.write(2, f"the key {os.environ.get('ODD_SECRET')} is not valid\n".encode())
         os._exit(3)
     if arguments.get("child"):
         script = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.pause()"

@@ -10,6 +10,7 @@ import pytest
 
 from celeriac.connectors.mcp_config import HttpServer, McpServer, StdioServer
 from celeriac.sessions.calls import CallStatus
+from celeriac.tasks.dev import DEMO_AGENTS
 from tests.connectors.mcp_talk import odd_server
 from tests.tasks.cluster import PATIENCE
 from tests.tasks.mcp_cluster import McpCluster, processes_of
@@ -75,6 +76,17 @@ def test_the_agent_answers_without_servers_that_are_down_slow_or_broken(tmp_path
             note.startswith("some tools were missing: ") and "MCP server down: " in note
             for note in notes
         ), notes
+
+
+def test_the_demo_agent_has_the_tools_of_whatever_servers_there_are(tmp_path: Path) -> None:
+    odd = odd_server(tmp_path / "odd")
+    with McpCluster(tmp_path / "cluster", {"odd": odd.server}) as cluster:
+        cluster.env["CELERIAC_AGENTS"] = DEMO_AGENTS
+        cluster.start_worker()
+        cluster.await_tool("odd__look")
+        cluster.await_tool("look_up_order")
+        session_id = cluster.say("/tool odd__look {}", agent="order-support")
+        assert cluster.idle(session_id).calls[0].result == "done"
 
 
 def repository(folder: Path) -> Path:
