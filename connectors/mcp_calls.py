@@ -272,7 +272,7 @@ def _sorted(
     if fault is not None:
         return _of_fault(server, session, fault)
     told = f"MCP server {server.name}: {session.redact(error.message)}"
-    if error.code == HEADER_MISMATCH:
+    if error.code == HEADER_MISMATCH and session.is_modern:
         # The server compares the request with the tool's present schema before it runs anything.
         server.forget_catalogue()
         return ToolNotRun(told)

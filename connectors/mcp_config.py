@@ -99,6 +99,15 @@ class _Server(_Strict):
     protocol: Literal["auto", "legacy"] = "auto"
     """``legacy`` begins with ``initialize`` at once, for a server that cannot bear to be asked what it speaks."""
 
+    def printable(self) -> str:
+        """Say what it is, without what may be secret."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.printable()}>"
+
+    __str__ = __repr__
+
 
 class StdioServer(_Server):
     """A program that this worker starts and talks to over its standard input and output."""

@@ -140,10 +140,7 @@ class McpSession:
             self._over.set()
 
     async def _stay(self) -> None:
-        listens = (
-            self.client.protocol_version in MODERN_PROTOCOL_VERSIONS and self.announces_changes
-        )
-        if not listens:
+        if not (self.is_modern and self.announces_changes):
             await self._over.wait()
             return
         listener = asyncio.create_task(self._listen())
@@ -166,6 +163,11 @@ class McpSession:
             except (MCPError, SubscriptionLost, TimeoutError) as error:
                 _log.info("MCP server %s: its changes are not heard: %s", self.name, error)
             await asyncio.sleep(self.server.list_seconds)
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks 2026-07-28 or newer."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def announces_changes(self) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
 from celeriac.connectors.mcp_config import (
     HttpServer,
+    McpConfig,
     StdioServer,
     ToolRules,
     load_mcp_config,
@@ -143,6 +145,8 @@ def test_what_is_printed_holds_no_secret() -> None:
     )
     assert server.printable() == "stdio: db --url … --api-key … --token=… --depth 2"
     assert HttpServer(url="https://h/mcp?key=k-4").printable() == "http: https://h/mcp?…"
+    printed = f"{server} {server!r} {McpConfig(path=None, servers={'db': server})!r}"
+    assert not re.search(r"pw-1|k-\d", printed)
 
 
 def test_rules_of_tools() -> None:
