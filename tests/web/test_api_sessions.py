@@ -236,7 +236,8 @@ def test_settings_name_what_a_session_can_choose(web: FlaskClient) -> None:
 
 
 def test_health_and_readiness(web: FlaskClient, fake: FakeClient) -> None:
-    assert content(web.get("/readyz")) == {"status": "ready", "store": "ok", "workers": 1}
+    ready = {"status": "ready", "store": "ok", "workers": 1, "reason": None}
+    assert content(web.get("/readyz")) == ready
     fake.stuck_workers = {"worker-1"}
     stuck = web.get("/readyz")
     assert stuck.status_code == 503
