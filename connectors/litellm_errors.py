@@ -35,7 +35,10 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = tuple(
         (r"ResponsibleAIPolicyViolation|violating our usage policy", FailureKind.CONTENT_POLICY),
         (r"unsupported_(?:parameter|value)", FailureKind.UNSUPPORTED),
         (r"invalid_api_key|api key not valid|account_deactivated", FailureKind.AUTHENTICATION),
-        (r"model_not_found", FailureKind.NOT_FOUND),
+        # No request was made: it is litellm or the provider's client that says so.
+        (r"missing (?:credentials|[\w ]*api key)", FailureKind.AUTHENTICATION),
+        (r"api_key client option must be set", FailureKind.AUTHENTICATION),
+        (r"model_not_found|LLM Provider NOT provided", FailureKind.NOT_FOUND),
         (r"overloaded_error", FailureKind.BUSY),
         # litellm's own words for a stream of responses that was cut.
         (r"before any terminal event", FailureKind.BROKEN),
@@ -127,7 +130,7 @@ def _codes_of(error: Exception) -> Iterator[str]:
 
 def _words_of(error: Exception) -> str:
     """Return the provider's own words, without the names of Python's errors around them."""
-    text = without_secrets(str(error))
+    text = without_secrets(str(error)).partition("\nTraceback (most recent call last):")[0]
     text = _SUFFIX.sub("", _PREFIX.sub("", text))
     provider = _PROVIDER.match(text)
     said = text[provider.end() :] if provider else text

@@ -15,6 +15,7 @@ __all__ = ["facts_of"]
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
     # Any of them will do.
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "azure": ("AZURE_API_KEY", "AZURE_AD_TOKEN"),
     "azure_ai": ("AZURE_AI_API_KEY",),
     "bedrock": ("AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE"),

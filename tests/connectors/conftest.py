@@ -12,9 +12,12 @@ from tests.connectors.chat_server import ChatServer, chat_server
 from tests.connectors.talk import KEY, Talk
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loop() -> Iterator[asyncio.Runner]:
-    """One loop for all, as in a worker: pooled connections belong to the loop they began in."""
+    """One loop for all, as in a worker: pooled connections belong to the loop they began in.
+
+    Clients of a loop that is gone would be collected later, with connections that nobody can close any more.
+    """
     # On a busy machine the import alone may take longer than a test lets a model answer.
     preload()
     with asyncio.Runner() as runner:

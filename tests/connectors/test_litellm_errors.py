@@ -8,11 +8,13 @@ from importlib.util import find_spec
 
 import pytest
 
+from celeriac.connectors.litellm_client import LiteLlmClient
 from celeriac.connectors.litellm_errors import as_model_error
 from celeriac.connectors.retry_after import retry_after_seconds, retry_delay_in
 from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.model import ModelError
 from tests.connectors.chat_server import Failure, Stream, chunk
+from tests.connectors.requests import request, user
 from tests.connectors.talk import KEY, Talk
 
 pytestmark = [
@@ -102,6 +104,33 @@ def test_other_providers_errors_are_sorted_alike_and_their_clients_do_not_retry(
     assert (error.kind, error.retryable) == (kind, kind in PASSING)
     assert error.retry_after_seconds == (7 if answer.status == 429 else None)
     assert str(error).startswith(("Anthropic: ", "Google: "))
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("openai/gpt-4o-mini", K.AUTHENTICATION),
+        ("anthropic/claude-sonnet-4-5", K.AUTHENTICATION),
+        ("gemini/gemini-2.5-flash", K.AUTHENTICATION),
+        ("nobody/knows-this", K.NOT_FOUND),
+    ],
+)
+def test_without_a_key_or_a_provider_no_request_is_made_nor_tried_again(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, model: str, kind: FailureKind
+) -> None:
+    for name in ("OPENAI", "ANTHROPIC", "GEMINI", "GOOGLE"):
+        monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+
+    async def ask() -> None:
+        async for _piece in LiteLlmClient().stream(request(user("hi"), model=model)):
+            pass
+
+    with pytest.raises(ModelError) as failure:
+        talk.loop.run(ask())
+    error = failure.value
+    assert (error.kind, error.retryable) == (kind, False)
+    assert "Traceback" not in str(error)
+    assert talk.server.requests == []
 
 
 DATE_IN_THE_PAST = "Wed, 21 Oct 2015 07:28:00 GMT"

@@ -30,7 +30,7 @@ def running(wrote: int) -> dict[str, int]:
     return {"prompt_tokens": 1200, "completion_tokens": wrote, "total_tokens": 1200 + wrote}
 
 
-REPORTS: dict[str, tuple[list[dict[str, object]], int | None, int | None]] = {
+REPORTS: dict[str, tuple[list[dict[str, object] | str], int | None, int | None]] = {
     "in a last chunk without choices": ([*HELLO, STOP, chunk(usage=USAGE)], 1200, 300),
     "none": ([*HELLO, STOP], None, None),
     "zero": ([*HELLO, STOP, chunk(usage=ZERO)], None, None),
@@ -48,13 +48,14 @@ REPORTS: dict[str, tuple[list[dict[str, object]], int | None, int | None]] = {
         1200,
         2,
     ),
+    "after the end marker": ([*HELLO, STOP, "[DONE]", chunk(usage=USAGE)], None, None),
     "zero after a real one": ([*HELLO, STOP, chunk(usage=USAGE), chunk(usage=ZERO)], 1200, 300),
 }
 
 
 @pytest.mark.parametrize(("chunks", "read", "wrote"), REPORTS.values(), ids=REPORTS.keys())
 def test_ll_03_usage_is_read_wherever_it_comes_and_never_made_up(
-    talk: Talk, chunks: list[dict[str, object]], read: int | None, wrote: int | None
+    talk: Talk, chunks: list[dict[str, object] | str], read: int | None, wrote: int | None
 ) -> None:
     reply = talk.reply(*chunks)
     assert reply.text
@@ -66,7 +67,7 @@ def test_ll_03_usage_is_read_wherever_it_comes_and_never_made_up(
 
 @pytest.mark.parametrize(("chunks", "read"), [(one[0], one[1]) for one in REPORTS.values()])
 def test_ll_03_the_size_of_the_next_request_is_the_reported_one_else_an_estimate_never_zero(
-    talk: Talk, chunks: list[dict[str, object]], read: int | None
+    talk: Talk, chunks: list[dict[str, object] | str], read: int | None
 ) -> None:
     reply = talk.reply(*chunks)
     answer = Message(seq=1, role=Role.ASSISTANT, text=reply.text, created_at=0, usage=reply.usage)
