@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, kills, mcp_calls, soak, stock
+from benchmarks import durable, kills, mcp_calls, model_calls, soak, stock
 from benchmarks.machinery import bench, print_table
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("stock", "durable", "kills", "mcp", "soak"),
+        choices=("stock", "durable", "kills", "mcp", "models", "soak"),
         help="only this part; default all but soak",
     )
     options = parser.parse_args()
@@ -37,7 +37,9 @@ def main() -> None:
         return
     if options.only in {None, "mcp"}:
         print_table("Calls of MCP tools over open sessions", mcp_calls.measure(scale=scale))
-    if options.only == "mcp":
+    if options.only in {None, "models"}:
+        print_table("Model calls through litellm", model_calls.measure(scale=scale))
+    if options.only in {"mcp", "models"}:
         return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
         if options.only in {None, "stock"}:

@@ -19,6 +19,7 @@ class LiteLlm(Protocol):
     telemetry: bool
     suppress_debug_info: bool
     disable_aiohttp_transport: bool
+    disable_token_counter: bool
     drop_params: bool
     provider_list: Sequence[str]
 
@@ -47,6 +48,8 @@ def load_litellm() -> LiteLlm:
         module.suppress_debug_info = True
         # One HTTP client for all providers; the other one warns about sessions that it leaves open.
         module.disable_aiohttp_transport = True
+        # Its own estimates are used nowhere, and loading two tokenizers holds up the first call for a second.
+        module.disable_token_counter = True
         # A setting that a model does not take is an error that names it, never left out in silence.
         module.drop_params = False
         return module
