@@ -26,6 +26,7 @@ from contextlib import closing
 
 import pytest
 import redis
+from _pytest.nodeid import NodeId
 
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.settings import Settings
@@ -37,6 +38,18 @@ from celeriac.sessions.store.sessions import SessionStore
 from tests.store.announced import AGENTS, WORKER
 from tests.store.dispatcher import RecordingDispatcher
 from tests.store.inventory import wrong_keys
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let ``xdist_group`` work: xdist 3.8 notes an item's group where pytest 9.2 no longer looks for its id.
+
+    Without it the tests of a module are spread over the processes, and each starts a cluster of its own.
+    """
+    for item in items:
+        named = getattr(item, "_nodeid", None)
+        if isinstance(named, str) and "@" in named:
+            item._id = NodeId.parse(named)
 
 
 @pytest.fixture(scope="session")
