@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from celeriac.connectors.plain_messages import result_words, sendable_arguments, user_words
+from celeriac.connectors.plain_messages import result_words, sendable_arguments, sent_images
 from celeriac.connectors.wire_ids import is_verbatim, wire_ids
 from celeriac.sessions.messages import CallReference, Message, Role
 from celeriac.sessions.model import ModelRequest
@@ -48,8 +48,17 @@ def chat_messages(request: ModelRequest, provider: str = "") -> list[JsonObject]
         elif message.role is Role.ASSISTANT:
             converted.extend(_assistant(message, request.model, provider, ids))
         else:
-            converted.append({"role": "user", "content": user_words(message)})
+            converted.append({"role": "user", "content": _user_content(message, request.images)})
     return converted
+
+
+def _user_content(message: Message, images: Mapping[str, bytes]) -> JsonValue:
+    words, sent = sent_images(message, images)
+    if not sent:
+        return words
+    parts: list[JsonValue] = [{"type": "text", "text": words}] if words else []
+    parts += [{"type": "image_url", "image_url": {"url": url}} for _, url in sent]
+    return parts
 
 
 def chat_tools(tools: Sequence[ToolDefinition]) -> list[JsonObject]:

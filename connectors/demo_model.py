@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 
 from celeriac.connectors import demo_commands as commands, summaries
+from celeriac.sessions.images import image_words
 from celeriac.sessions.messages import Message, Role, Usage
 from celeriac.sessions.model import (
     ModelCall,
@@ -82,7 +83,9 @@ def _decide(request: ModelRequest) -> tuple[str, Sequence[ModelCall]]:
     command = commands.parse(said[-1].text)
     if isinstance(command, commands.Calls):
         return _call(command.calls, request)
-    return _signed(_answer(command, said, request), request), ()
+    answer = [_answer(command, said, request)]
+    answer += [image_words(one.images, "received") for one in said if one.images]
+    return _signed("\n\n".join(answer), request), ()
 
 
 def _summary(transcript: str) -> str:

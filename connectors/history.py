@@ -120,7 +120,8 @@ def _text_problems(request: ModelRequest) -> Iterator[str]:
 
 def _is_empty(message: Message) -> bool:
     # A tool may return an empty text: the call was made, so its result cannot be left out.
-    return not (message.text.strip() or message.calls or message.role is Role.TOOL)
+    says_something = message.text.strip() or message.calls or message.images
+    return not (says_something or message.role is Role.TOOL)
 
 
 def _texts(message: Message) -> Iterator[str]:

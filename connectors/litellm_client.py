@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from celeriac.connectors.litellm_chat import ChatCall
@@ -22,7 +23,7 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 
-__all__ = ["LiteLlmClient"]
+__all__ = ["LiteLlmClient", "api_of", "sees_images"]
 
 _OF_OPENAI = frozenset({"openai", "azure"})
 
@@ -78,6 +79,8 @@ class LiteLlmClient:
             await _close(response)
 
     def _call(self, litellm: LiteLlm, request: ModelRequest) -> _Call:
+        if request.images and not sees_images(litellm, request.model):
+            request = replace(request, images={})
         api = request.settings.api or api_of(litellm, request.model)
         if api == "responses" and request.model not in self._without_responses:
             return ResponsesCall(litellm, request)
@@ -117,6 +120,14 @@ def api_of(litellm: LiteLlm, model: str) -> ItemsApi:
         return "chat"
     reasons = known.get("mode") == "responses" or known.get("supports_reasoning")
     return "responses" if reasons else "chat"
+
+
+def sees_images(litellm: LiteLlm, model: str) -> bool:
+    """Say whether a model takes images; one that litellm does not know is taken to."""
+    try:
+        return bool(litellm.get_model_info(model).get("supports_vision"))
+    except Exception:  # noqa: BLE001 - it knows no such model
+        return True
 
 
 def _fixed(request: ModelRequest) -> dict[str, object]:

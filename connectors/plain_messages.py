@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from collections.abc import Mapping
 
+from celeriac.sessions.images import ImageReference, image_words
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import Message, Role
 
-__all__ = ["result_words", "sendable_arguments", "user_words"]
+__all__ = ["result_words", "sendable_arguments", "sent_images", "user_words"]
 
 _PREFIXES = {
     Role.SUMMARY: "Summary of the conversation before this point:\n\n",
@@ -24,6 +27,26 @@ def user_words(message: Message) -> str:
     so it comes as a user message that says what it is.
     """
     return _PREFIXES.get(message.role, "") + message.text
+
+
+def sent_images(
+    message: Message, images: Mapping[str, bytes]
+) -> tuple[str, list[tuple[ImageReference, str]]]:
+    """Return a user message's words, and its images as data URLs.
+
+    Args:
+        message: The message.
+        images: Bytes by id of those images that are sent; for each of the others a word stands.
+    """
+    here = [image for image in message.images if image.id in images]
+    left_out = [image for image in message.images if image.id not in images]
+    words = [user_words(message), image_words(left_out, "not shown to you")]
+    urls = [(image, _data_url(image.media_type, images[image.id])) for image in here]
+    return "\n\n".join(part for part in words if part.strip()), urls
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{b64encode(data).decode()}"
 
 
 def result_words(message: Message) -> str:

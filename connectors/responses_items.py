@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from celeriac.connectors.plain_messages import result_words, sendable_arguments, user_words
+from celeriac.connectors.plain_messages import result_words, sendable_arguments, sent_images
 from celeriac.connectors.wire_ids import is_verbatim, wire_ids
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
@@ -32,12 +32,21 @@ def input_items(request: ModelRequest) -> list[JsonValue]:
                 }
             )
         elif message.role is not Role.ASSISTANT:
-            converted.append({"role": "user", "content": user_words(message)})
+            converted.append({"role": "user", "content": _user_content(message, request.images)})
         elif is_verbatim(message, request.model, "responses"):
             converted.extend(_as_it_came(message, ids))
         else:
             converted.extend(_in_plain_words(message, ids))
     return converted
+
+
+def _user_content(message: Message, images: Mapping[str, bytes]) -> JsonValue:
+    words, sent = sent_images(message, images)
+    if not sent:
+        return words
+    parts: list[JsonValue] = [{"type": "input_text", "text": words}] if words else []
+    parts += [{"type": "input_image", "image_url": url} for _, url in sent]
+    return parts
 
 
 def response_tools(tools: Sequence[ToolDefinition]) -> list[JsonObject]:

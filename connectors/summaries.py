@@ -12,6 +12,7 @@ from dataclasses import replace
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.context import text_tokens
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.images import image_words
 from celeriac.sessions.jsonsafe import clean_text, truncate_text
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
@@ -48,7 +49,7 @@ def summary_request(
     """
     room = limit_tokens - text_tokens(INSTRUCTIONS)
     message = Message(seq=older[0].seq, role=Role.USER, text=_transcript(older, room), created_at=0)
-    return replace(request, instructions=INSTRUCTIONS, messages=(message,), tools=())
+    return replace(request, instructions=INSTRUCTIONS, messages=(message,), tools=(), images={})
 
 
 def summary_of(reply: ModelReply) -> str:
@@ -98,6 +99,7 @@ def _fitting(entries: Sequence[str], sizes: Sequence[int], room: int) -> list[st
 
 def _entry(message: Message, longest: int) -> str:
     lines = [f"[{_speaker(message)}]", truncate_text(message.text, longest)]
+    lines.append(image_words(message.images, "shown in the conversation"))
     lines += [
         f"(calls {call.tool}, {call.id}: {truncate_text(call.arguments, longest)})"
         for call in message.calls

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import JsonValue
 
 from celeriac.sessions.built_in import parse_choices
@@ -9,6 +11,7 @@ from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
 from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound
 from celeriac.sessions.events import EventBatch
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN, new_message_id, new_session_id
+from celeriac.sessions.images import Image, read_image
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
@@ -75,6 +78,7 @@ class SessionClient:
         message: str | None = None,
         message_id: str | None = None,
         plan_mode: bool = False,
+        images: Sequence[Image] = (),
     ) -> SessionCreated:
         """Start a session, with its first message if there is one.
 
@@ -84,22 +88,26 @@ class SessionClient:
             message: The first message.
             message_id: The client's id for it.
             plan_mode: Whether its turn may only plan.
+            images: What the first message shows, each from `read_image`.
 
         Returns:
             The session's id, agent and model.
 
         Raises:
             InvalidRequest: Codes ``unknown_agent``, ``unknown_model``, ``no_agents``, ``blank_message``,
-                ``message_too_large``, ``invalid_message_id``, ``plan_mode_unavailable``.
+                ``message_too_large``, ``invalid_message_id``, ``plan_mode_unavailable``, ``too_many_images``,
+                ``image_too_large``.
         """
         chosen = self._choose_agent(agent)
         name = chosen.default_model if model is None else model
         _require_model(chosen.name, chosen, name)
         if plan_mode:
             _require_planning(chosen.name, chosen)
-        first = None if message is None else self._message(message, message_id, plan_mode=plan_mode)
+        first = None
+        if message is not None or images:
+            first = self._message(message or "", message_id, images, plan_mode=plan_mode)
         session_id = new_session_id()
-        self._store.create(session_id, chosen.name, name, first)
+        self._store.create(session_id, chosen.name, name, first, _bytes_of(images))
         return SessionCreated(
             session_id=session_id,
             agent=chosen.name,
@@ -122,11 +130,37 @@ class SessionClient:
             )
         return agents[wanted]
 
+    def read_image(self, data: bytes, name: str = "") -> Image:
+        """Check an image that somebody sent, as to its kind and size.
+
+        Raises:
+            InvalidRequest: Codes ``not_an_image`` and ``image_too_large``.
+        """
+        return read_image(data, name, max_bytes=self._settings.image_max_bytes)
+
+    def image(self, session_id: str, image_id: str) -> bytes:
+        """Return the bytes of an image that a message of the session shows.
+
+        Raises:
+            NotFound: Code ``unknown_image``.
+        """
+        data = self._store.images(session_id, [image_id]).get(image_id)
+        if data is None:
+            raise NotFound("This session has no such image.", code="unknown_image")
+        return data
+
     def _message(
-        self, text: str, message_id: str | None, *, plan_mode: bool, model: str | None = None
+        self,
+        text: str,
+        message_id: str | None,
+        images: Sequence[Image],
+        *,
+        plan_mode: bool,
+        model: str | None = None,
     ) -> MessageSent:
         cleaned = clean_text(text)
-        if not cleaned.strip():
+        self._check_images(images)
+        if not cleaned.strip() and not images:
             raise InvalidRequest("The message is blank; write something.", code="blank_message")
         size = len(cleaned.encode())
         if size > self._settings.message_max_bytes:
@@ -139,7 +173,22 @@ class SessionClient:
                 "message_id must be 1 to 64 letters, digits, '.', '_' or '-'.",
                 code="invalid_message_id",
             )
-        return MessageSent(message_id or new_message_id(), cleaned, plan_mode, model)
+        references = tuple({one.reference.id: one.reference for one in images}.values())
+        return MessageSent(message_id or new_message_id(), cleaned, plan_mode, model, references)
+
+    def _check_images(self, images: Sequence[Image]) -> None:
+        most, size = self._settings.images_max_per_message, self._settings.images_max_bytes
+        if len(images) > most:
+            raise InvalidRequest(
+                f"The message has {len(images)} images; the limit is {most}. Send the others in another.",
+                code="too_many_images",
+            )
+        total = sum(len(image.data) for image in images)
+        if total > size:
+            raise InvalidRequest(
+                f"The images have {total:,} bytes together; the limit is {size:,}. Send fewer at once.",
+                code="image_too_large",
+            )
 
     def send_message(
         self,
@@ -149,6 +198,7 @@ class SessionClient:
         message_id: str | None = None,
         plan_mode: bool = False,
         model: str | None = None,
+        images: Sequence[Image] = (),
     ) -> SentMessage:
         """Send a message; while a turn runs it waits in the queue.
 
@@ -158,6 +208,7 @@ class SessionClient:
             message_id: The client's id; the same one again changes nothing and gets the same answer.
             plan_mode: Whether its turn may only plan.
             model: The session's model from this message's turn on; None leaves it.
+            images: What it shows, each from `read_image`.
 
         Returns:
             The message's id, and whether it waits.
@@ -166,7 +217,7 @@ class SessionClient:
             InvalidRequest: As for `create_session`.
             Conflict: Code ``queue_full``.
         """
-        message = self._message(text, message_id, plan_mode=plan_mode, model=model)
+        message = self._message(text, message_id, images, plan_mode=plan_mode, model=model)
         if plan_mode or model is not None:
             name = self._store.load(session_id).state.agent
             agents = {agent.name: agent for agent in self.agents()}
@@ -184,7 +235,7 @@ class SessionClient:
                     f"{len(loaded.state.queue)} messages wait already; wait or delete some.",
                     code="queue_full",
                 )
-            state = self._store.try_apply(message, loaded)
+            state = self._store.try_apply(message, loaded, _bytes_of(images))
             if state is not None:
                 return _sent(state, message.message_id)
 
@@ -485,3 +536,7 @@ def _sent(state: SessionState, message_id: str) -> SentMessage:
     return SentMessage(
         message_id=message_id, queued=any(item.id == message_id for item in state.queue)
     )
+
+
+def _bytes_of(images: Sequence[Image]) -> dict[str, bytes]:
+    return {image.reference.id: image.data for image in images}

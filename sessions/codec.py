@@ -6,23 +6,27 @@ What this version writes, every later one must read: `read_state` brings older s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from celeriac.sessions.errors import CeleriacError
+from celeriac.sessions.images import ImageReference
 from celeriac.sessions.state import SCHEMA_VERSION, SessionState, Step, StepTiming
 
 __all__ = [
+    "read_images",
     "read_record",
     "read_state",
     "read_timing",
+    "write_images",
     "write_record",
     "write_state",
     "write_timing",
 ]
 
+_IMAGES = TypeAdapter(tuple[ImageReference, ...])
 Record = TypeVar("Record", bound=BaseModel)
 
 UPCASTERS: Mapping[int, Callable[[dict[str, JsonValue]], dict[str, JsonValue]]] = {}
@@ -41,6 +45,16 @@ def write_record(record: BaseModel) -> str:
 def read_record(kind: type[Record], raw: bytes | str) -> Record:
     """Read what `write_record` wrote."""
     return kind.model_validate_json(raw)
+
+
+def write_images(images: Sequence[ImageReference]) -> str:
+    """Serialise the images of a queued message."""
+    return _IMAGES.dump_json(tuple(images), exclude_defaults=True).decode()
+
+
+def read_images(raw: bytes | None) -> tuple[ImageReference, ...]:
+    """Read what `write_images` wrote; nothing is no images."""
+    return () if raw is None else _IMAGES.validate_json(raw)
 
 
 def write_state(state: SessionState) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from celeriac.sessions.images import IMAGE_TOKENS
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.model import ModelRequest
@@ -52,6 +53,7 @@ def message_tokens(message: Message) -> int:
     """Estimate the tokens of a message; its provider's items hold its text and calls once more."""
     own = text_tokens(message.text)
     own += sum(text_tokens(call.tool) + text_tokens(call.arguments) for call in message.calls)
+    own += IMAGE_TOKENS * len(message.images)
     items = sum(text_tokens(dump_json(item)) for item in message.items)
     return _MESSAGE_TOKENS * (1 + len(message.calls)) + max(own, items)
 

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from celeriac.sessions.calls import CallOutcome, CallRequest, CallStatus, LateResult
 from celeriac.sessions.events import EventType, LiveEvent
+from celeriac.sessions.images import ImageReference
 from celeriac.sessions.messages import Message, Role
 from celeriac.sessions.plans import Plan
 from celeriac.sessions.snapshot import StepRecord
@@ -72,6 +73,7 @@ class Change:
     history: list[StepRecord] = field(default_factory=list)
     events: list[LiveEvent] = field(default_factory=list)
     queue_texts: dict[str, str] = field(default_factory=dict)
+    queue_images: dict[str, tuple[ImageReference, ...]] = field(default_factory=dict)
     queue_dropped: list[str] = field(default_factory=list)
     message_ids: list[str] = field(default_factory=list)
     """Client message ids now taken, so that the same one again changes nothing."""

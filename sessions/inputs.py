@@ -19,6 +19,7 @@ from celeriac.sessions.calls import (
     ToolEffect,
 )
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.images import ImageReference
 from celeriac.sessions.messages import CallReference, ItemsApi, Usage
 
 __all__ = [
@@ -55,6 +56,7 @@ class MessageSent:
     plan_mode: bool = False
     model: str | None = None
     """The model of the session from this message's turn on; None leaves it."""
+    images: tuple[ImageReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.images import ImageReference
 
 __all__ = ["CallReference", "ItemsApi", "Message", "Role", "Usage", "turn_usage"]
 
@@ -113,6 +114,8 @@ class Message(BaseModel):
     turn_id: str | None = None
     message_id: str | None = None
     """The client's id of a user message."""
+    images: tuple[ImageReference, ...] = ()
+    """What a user message shows; the bytes are kept beside the conversation."""
     items: tuple[JsonValue, ...] = ()
     """The provider's output items, verbatim, for a replay that changes nothing."""
     items_api: ItemsApi = "chat"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,6 +70,8 @@ class ModelRequest:
     attempt: int
     timeout_seconds: float
     settings: ModelSettings = field(default_factory=ModelSettings)
+    images: Mapping[str, bytes] = field(default_factory=dict)
+    """The images that are sent, by their id; of the messages' others only a word is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,14 @@ class Settings(BaseSettings):
     # --- sizes
     message_max_bytes: int = Field(256 * 1024, ge=1024)
     """Longest text of a user message."""
+    image_max_bytes: int = Field(5 * 1024 * 1024, ge=1024)
+    """Largest image of a user message: Anthropic takes up to 5 MB for each; OpenAI takes more."""
+    images_max_per_message: int = Field(10, ge=0, le=100)
+    """Images that one message may show."""
+    images_max_bytes: int = Field(20 * 1024 * 1024, ge=1024)
+    """Size of all images of one message: a request of Anthropic may have 32 MB, and base64 takes a third more."""
+    images_max_per_request: int = Field(20, ge=0, le=100)
+    """How many of the newest images one model call sends; of older ones only a word."""
     result_shown_bytes: int = Field(32 * 1024, ge=256)
     """How much of a tool's result the model reads."""
     result_kept_bytes: int = Field(256 * 1024, ge=1024)

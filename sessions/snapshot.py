@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from celeriac.sessions.calls import CallRecord
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.images import ImageReference
 from celeriac.sessions.messages import Message, Usage
 from celeriac.sessions.plans import Plan
 from celeriac.sessions.state import QueuedMessage, SessionStatus, StepName
@@ -51,9 +52,10 @@ class SentMessage(_View):
 
 
 class QueuedMessageView(QueuedMessage):
-    """A queued message with its text."""
+    """A queued message with its text and images."""
 
     text: str
+    images: tuple[ImageReference, ...] = ()
 
 
 class StepView(_View):

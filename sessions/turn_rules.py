@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _TITLE_LENGTH = 80
+_TITLE_OF_IMAGES = "Image"
 
 
 # --- messages
@@ -48,7 +49,7 @@ def message_sent(draft: Draft, event: MessageSent) -> bool:
     draft.change.message_ids.append(event.message_id)
     if not state.title:
         first_line = event.text.strip().split("\n", 1)[0]
-        draft.update(title=first_line[:_TITLE_LENGTH])
+        draft.update(title=first_line[:_TITLE_LENGTH] or _TITLE_OF_IMAGES)
     message = QueuedMessage(
         id=event.message_id,
         plan_mode=event.plan_mode,
@@ -56,9 +57,11 @@ def message_sent(draft: Draft, event: MessageSent) -> bool:
         created_at=draft.now,
     )
     if state.turn is None and not state.queue:
-        _begin_turn(draft, (message,), text=event.text)
+        _begin_turn(draft, (message,), given=event)
         return True
     draft.change.queue_texts[event.message_id] = event.text
+    if event.images:
+        draft.change.queue_images[event.message_id] = event.images
     queue = (*state.queue, message)
     if state.turn is None:
         # A stopped turn left messages in the queue: they keep their place before this one.
@@ -93,20 +96,21 @@ def _set_queue(draft: Draft, queue: tuple[QueuedMessage, ...]) -> None:
 
 
 def _begin_turn(
-    draft: Draft, messages: tuple[QueuedMessage, ...], *, text: str | None = None
+    draft: Draft, messages: tuple[QueuedMessage, ...], *, given: MessageSent | None = None
 ) -> None:
-    """Open a turn with its messages; their text is given, or still beside the queue."""
+    """Open a turn with its messages; what they say is given, or still beside the queue."""
     _open_turn(draft, messages)
     for model in (message.model for message in messages if message.model is not None):
         draft.update(model=model)
     for message in messages:
         draft.append(
             Role.USER,
-            text=text or "",
-            source=TextSource.QUEUE if text is None else TextSource.GIVEN,
+            text=given.text if given else "",
+            source=TextSource.GIVEN if given else TextSource.QUEUE,
             message_id=message.id,
+            images=given.images if given else (),
         )
-        if text is None:
+        if given is None:
             draft.change.queue_dropped.append(message.id)
     draft.open_step(StepName.RUN_MODEL)
 

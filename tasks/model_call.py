@@ -72,7 +72,15 @@ def request_for(
         attempt=claim.step.attempt,
         timeout_seconds=here.settings.model_timeout_seconds,
         settings=agent.settings_of(model),
+        images=here.store.images(state.session_id, _newest_images(here, claim)),
     )
+
+
+def _newest_images(here: Runtime, claim: Claim) -> list[str]:
+    """Return the images that are sent: the newest ones, up to the limit of one request."""
+    shown = [image.id for message in claim.messages for image in message.images]
+    newest = list(dict.fromkeys(reversed(shown)))
+    return newest[: here.settings.images_max_per_request]
 
 
 def read_reply(

@@ -13,6 +13,7 @@ from celeriac.sessions.settings import Settings, load_settings
 from celeriac.web.api_calls import api_calls
 from celeriac.web.api_chat import api_chat
 from celeriac.web.api_events import api_events
+from celeriac.web.api_images import api_images
 from celeriac.web.api_inbox import api_inbox
 from celeriac.web.api_openapi import api_openapi
 from celeriac.web.api_sessions import api_sessions
@@ -62,7 +63,15 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
     register_problems(app)
     register_filters(app)
     app.add_url_rule("/static/<digest>/<path:name>", "static", here.assets.serve)
-    for blueprint in (api_sessions, api_calls, api_events, api_inbox, api_chat, api_openapi):
+    for blueprint in (
+        api_sessions,
+        api_calls,
+        api_events,
+        api_inbox,
+        api_chat,
+        api_images,
+        api_openapi,
+    ):
         app.register_blueprint(blueprint)
     for blueprint in (page_sessions, page_actions, page_approvals, page_login):
         app.register_blueprint(blueprint)

@@ -27,7 +27,8 @@ from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.problems import Refusal
 from celeriac.web.responses import empty, model_response
-from celeriac.web.schemas import read_body
+from celeriac.web.schemas import SentImage, read_body
+from celeriac.web.uploads import json_images
 
 __all__ = ["api_chat"]
 
@@ -106,6 +107,7 @@ def _send(before: Snapshot, message: ChatMessage, body: ChatRequest) -> ChatTarg
         message_id=message_id,
         plan_mode=body.plan_mode,
         model=body.model,
+        images=json_images([image for part in message.parts for image in _images(part)]),
     )
     open_turn = before.turn.id if before.turn else None
     return ChatTarget(
@@ -113,6 +115,21 @@ def _send(before: Snapshot, message: ChatMessage, body: ChatRequest) -> ChatTarg
         message_id=message_id,
         ended=known is not None and known.turn_id != open_turn,
     )
+
+
+def _images(part: dict[str, JsonValue]) -> Iterator[SentImage]:
+    """Take the image of a file part; an address elsewhere is never fetched."""
+    url, kind = part.get("url"), part.get("mediaType")
+    if part.get("type") != "file" or not isinstance(url, str) or not isinstance(kind, str):
+        return
+    head, _, data = url.partition(",")
+    if not kind.startswith("image/") or not head.startswith("data:") or ";base64" not in head:
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "A file can only be an image, sent as a data URL in base64.",
+            code="not_an_image",
+        )
+    yield SentImage(data=data, name=str(part.get("filename") or ""))
 
 
 def _message_id(given: str) -> str | None:

@@ -22,6 +22,7 @@ from celeriac.web.schemas import (
     integer_argument,
     read_body,
 )
+from celeriac.web.uploads import accept_images, json_images
 
 __all__ = ["api_sessions"]
 
@@ -32,6 +33,7 @@ api_sessions = Blueprint("api_sessions", __name__, url_prefix="/api/sessions")
 def create_session() -> Response:
     """Start a session; the server picks its id."""
     creator()
+    accept_images()
     body = read_body(CreateSession, optional=True)
     created = parts().client.create_session(
         agent=body.agent,
@@ -39,6 +41,7 @@ def create_session() -> Response:
         message=body.message,
         message_id=body.message_id,
         plan_mode=body.plan_mode,
+        images=json_images(body.images),
     )
     token = parts().key.session_token(created.session_id)
     response = model_response(SessionStarted(**dict(created), session_token=token), 201)
@@ -102,6 +105,7 @@ def get_messages(sid: str) -> Response:
 def send_message(sid: str) -> Response:
     """Send a message; it starts a turn or waits in the queue."""
     require_session(sid, Role.OPERATOR)
+    accept_images()
     body = read_body(SendMessage)
     sent = parts().client.send_message(
         sid,
@@ -109,6 +113,7 @@ def send_message(sid: str) -> Response:
         message_id=body.message_id,
         plan_mode=body.plan_mode,
         model=body.model,
+        images=json_images(body.images),
     )
     return model_response(sent, 202)
 

@@ -22,7 +22,7 @@ def ui_messages(snapshot: Snapshot) -> list[JsonValue]:
     shown: list[dict[str, JsonValue]] = []
     for message in snapshot.messages:
         if message.role is Role.USER:
-            shown.append(_user(message))
+            shown.append(_user(message, snapshot.session_id))
         elif message.role is Role.ASSISTANT and message.turn_id is not None:
             own_id = message_id_of_turn(message.turn_id)
             if not shown or shown[-1]["id"] != own_id:
@@ -33,12 +33,18 @@ def ui_messages(snapshot: Snapshot) -> list[JsonValue]:
     return list(shown)
 
 
-def _user(message: Message) -> dict[str, JsonValue]:
-    return {
-        "id": message.message_id or f"m{message.seq}",
-        "role": "user",
-        "parts": [{"type": "text", "text": message.text}],
-    }
+def _user(message: Message, session_id: str) -> dict[str, JsonValue]:
+    parts: list[JsonValue] = [{"type": "text", "text": message.text}] if message.text else []
+    parts += [
+        {
+            "type": "file",
+            "mediaType": image.media_type,
+            "filename": image.name or "image",
+            "url": f"/api/sessions/{session_id}/images/{image.id}",
+        }
+        for image in message.images
+    ]
+    return {"id": message.message_id or f"m{message.seq}", "role": "user", "parts": parts}
 
 
 def _parts(message: Message, calls: Mapping[str, CallRecord]) -> Iterator[_Part]:

@@ -103,8 +103,9 @@ CONTRACT: Mapping[str, Route] = {
         answer=answers.SessionStarted,
         status=201,
         errors={
-            400: "unknown_agent, unknown_model, blank_message, invalid_message_id, plan_mode_unavailable",
-            413: "message_too_large",
+            400: "unknown_agent, unknown_model, blank_message, invalid_message_id, plan_mode_unavailable, "
+            "not_an_image, too_many_images",
+            413: "message_too_large, image_too_large",
             503: "no_agents",
         },
         example={"message": _MESSAGE},
@@ -147,11 +148,18 @@ CONTRACT: Mapping[str, Route] = {
         answer=SentMessage,
         status=202,
         errors={
-            400: "blank_message, invalid_message_id, plan_mode_unavailable, unknown_model",
+            400: "blank_message, invalid_message_id, plan_mode_unavailable, unknown_model, not_an_image, too_many_images",
             409: "queue_full",
-            413: "message_too_large",
+            413: "message_too_large, image_too_large",
         },
         example={"text": _MESSAGE, "message_id": "order-1001-1"},
+    ),
+    "api_images.get_image": Route(
+        "Read an image of a message.",
+        Access.SESSION,
+        Role.VIEWER,
+        answer="image/*",
+        errors={404: "unknown_image"},
     ),
     "api_sessions.delete_queued": Route(
         "Take a message out of the queue.",
@@ -267,7 +275,7 @@ CONTRACT: Mapping[str, Route] = {
         body=ChatRequest,
         answer=EVENT_STREAM,
         errors={
-            400: "no_regenerate, blank_message",
+            400: "no_regenerate, not_an_image, too_many_images, blank_message",
             409: "unknown_call, queue_full",
             413: "message_too_large",
             503: "streams_full",

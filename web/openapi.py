@@ -13,6 +13,7 @@ from werkzeug.routing import Rule
 
 from celeriac.sessions.ids import CALL_ID_PATTERN, MESSAGE_ID_PATTERN, SESSION_ID_PATTERN
 from celeriac.web.answers import ProblemDetails
+from celeriac.web.api_images import IMAGE_ID_PATTERN
 from celeriac.web.contract import EVENT_STREAM, Access, Route
 
 __all__ = ["openapi_document"]
@@ -23,6 +24,7 @@ _PATH_ARGUMENTS = {
     "sid": ("The session's id.", SESSION_ID_PATTERN),
     "call_id": ("The Call ID.", CALL_ID_PATTERN),
     "message_id": ("The message's id.", MESSAGE_ID_PATTERN),
+    "image_id": ("The image's id.", IMAGE_ID_PATTERN),
 }
 _EVENT: _Json = {
     "type": "object",

@@ -14,10 +14,11 @@ from celeriac.web.api_calls import check_call_id
 from celeriac.web.auth import Principal, page_principal, require_csrf
 from celeriac.web.operators import Role
 from celeriac.web.page_approvals import approvals_page
-from celeriac.web.page_parts import done, is_enhanced
+from celeriac.web.page_parts import done, is_enhanced, typed
 from celeriac.web.page_sessions import Kept, session_page
 from celeriac.web.parts import parts
 from celeriac.web.problems import forbidden, problem_of
+from celeriac.web.uploads import accept_images, form_images
 
 __all__ = ["page_actions"]
 
@@ -57,8 +58,10 @@ def _checked_message_id(text: str) -> str:
 @page_actions.post("/messages")
 def send(sid: str) -> Response:
     """Send a message."""
-    principal = _sender(sid)
-    text = request.form.get("text", "")
+    principal = page_principal(sid, Role.OPERATOR)
+    accept_images()
+    require_csrf()
+    text = typed("text")
     message_id = request.form.get("message_id") or None
     plan_first = bool(request.form.get("plan_mode"))
     model = request.form.get("model") or None
@@ -67,7 +70,12 @@ def send(sid: str) -> Response:
         if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
         parts().client.send_message(
-            sid, text, message_id=message_id, plan_mode=plan_first, model=model
+            sid,
+            text,
+            message_id=message_id,
+            plan_mode=plan_first,
+            model=model,
+            images=form_images(),
         )
 
     return _act(sid, principal, action, Kept(message=text, plan_first=plan_first, model=model))
@@ -133,8 +141,7 @@ def answer(sid: str, call_id: str) -> Response:
     """Answer a question of the agent, with a text or with one of its choices."""
     principal = _sender(sid)
     check_call_id(call_id)
-    # As the browser sends lines, not as they were typed.
-    text = request.form.get("answer", "").replace("\r\n", "\n")
+    text = typed("answer")
 
     def action() -> None:
         choice = request.form.get("choice")

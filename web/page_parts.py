@@ -6,7 +6,7 @@ from flask import Response, request
 
 from celeriac.web.problems import ENHANCED_HEADER
 
-__all__ = ["done", "go", "is_enhanced"]
+__all__ = ["done", "go", "is_enhanced", "typed"]
 
 
 def go(address: str) -> Response:
@@ -17,6 +17,11 @@ def go(address: str) -> Response:
 def is_enhanced() -> bool:
     """Say whether one of our scripts sent the form, and so shows the result itself."""
     return request.headers.get(ENHANCED_HEADER) == "1"
+
+
+def typed(name: str) -> str:
+    """Return a form's text with the line ends that were typed, not those that browsers send."""
+    return request.form.get(name, "").replace("\r\n", "\n")
 
 
 def done(address: str) -> Response:

@@ -23,11 +23,12 @@ from celeriac.web.auth import (
     visitor,
 )
 from celeriac.web.operators import Role
-from celeriac.web.page_parts import go
+from celeriac.web.page_parts import go, typed
 from celeriac.web.parts import parts
 from celeriac.web.problems import problem_of
 from celeriac.web.schemas import integer_argument
 from celeriac.web.transcript import entries, needs_person
+from celeriac.web.uploads import accept_images, form_images
 
 __all__ = ["Kept", "page_sessions", "session_page"]
 
@@ -104,17 +105,20 @@ def _found() -> SessionPage:
 @page_sessions.post("/sessions")
 def start_session() -> Response:
     """Start a session and open its page."""
-    require_csrf()
     principal = visitor()
     if not principal.may(Role.CLIENT) and not may_create_openly():
+        require_csrf()
         return go(url_for("page_login.show_login"))
-    text = request.form.get("message", "")
+    accept_images()
+    require_csrf()
+    text = typed("message")
     try:
         created = parts().client.create_session(
             agent=request.form.get("agent") or None,
             model=request.form.get("model") or None,
             message=text if text.strip() else None,
             plan_mode=bool(request.form.get("plan_mode")),
+            images=form_images(),
         )
     except Refused as error:
         status = problem_of(error).status

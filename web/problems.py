@@ -40,6 +40,7 @@ ENHANCED_HEADER = "X-Enhanced"
 _CODE_STATUS = {
     "message_too_large": HTTPStatus(413),
     "answer_too_large": HTTPStatus(413),
+    "image_too_large": HTTPStatus(413),
     # The agents are announced by workers, so this passes as soon as one is up.
     "no_agents": HTTPStatus.SERVICE_UNAVAILABLE,
 }
@@ -57,7 +58,7 @@ _HTTP_CODES = {
 _HTTP_DETAILS = {
     404: "There is nothing at this address. Check it for a typing mistake.",
     405: "This address does not answer to that method.",
-    413: "The request is larger than 1 MiB, so nothing was stored. Send less at once.",
+    413: "The request is larger than this server takes, so nothing was stored. Send less at once.",
 }
 
 

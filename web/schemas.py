@@ -21,6 +21,7 @@ __all__ = [
     "ExecutePlan",
     "Reconcile",
     "SendMessage",
+    "SentImage",
     "Steer",
     "integer_argument",
     "read_body",
@@ -33,6 +34,14 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class SentImage(_Body):
+    """An image of a message: PNG, JPEG, GIF or WebP, told by its bytes."""
+
+    data: str = Field(json_schema_extra={"contentEncoding": "base64"})
+    """Base64, without a ``data:`` prefix."""
+    name: str = ""
+
+
 class CreateSession(_Body):
     """``POST /api/sessions``."""
 
@@ -41,14 +50,17 @@ class CreateSession(_Body):
     message: str | None = None
     message_id: _MessageId | None = None
     plan_mode: bool = False
+    images: list[SentImage] = Field(default_factory=list, max_length=100)
 
 
 class SendMessage(_Body):
     """``POST …/messages``."""
 
-    text: str
+    text: str = ""
+    """May be blank where there are images."""
     message_id: _MessageId | None = None
     plan_mode: bool = False
+    images: list[SentImage] = Field(default_factory=list, max_length=100)
     model: str | None = None
 
 

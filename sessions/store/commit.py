@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from celeriac.sessions.codec import write_record, write_state, write_timing
+from celeriac.sessions.codec import write_images, write_record, write_state, write_timing
 from celeriac.sessions.draft import Change
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, StepName
-from celeriac.sessions.store.keys import SessionKeys, call_fields, step_field
+from celeriac.sessions.store.keys import SessionKeys, call_fields, queue_fields, step_field
 from celeriac.sessions.store.scripts import Argument
 
 __all__ = ["Writes", "commit_writes"]
@@ -30,9 +30,9 @@ class Writes:
         self.kept = 0
         """Bytes that the session takes more by what was given to `keep`; packing counts exactly."""
 
-    def keep(self, command: str, key: str, *texts: str) -> None:
-        """Append a command that adds texts to the session's records."""
-        self.kept += sum(map(len, map(str.encode, texts)))
+    def keep(self, command: str, key: str, *texts: str | bytes) -> None:
+        """Append a command that adds something to what the session keeps."""
+        self.kept += sum(len(text.encode() if isinstance(text, str) else text) for text in texts)
         self.add(command, key, *texts)
 
     def add(self, command: str, key: str, *arguments: Argument) -> None:
@@ -50,13 +50,19 @@ class Writes:
             self.arguments += (len(part), command, index, *part)
 
 
-def commit_writes(before: SessionState | None, change: Change, settings: Settings) -> Writes:
+def commit_writes(
+    before: SessionState | None,
+    change: Change,
+    settings: Settings,
+    images: Mapping[str, bytes] | None = None,
+) -> Writes:
     """List everything that one change stores.
 
     Args:
         before: The state that it replaces; None for a new session.
         change: The change, with all texts filled in.
         settings: Sizes and times.
+        images: Bytes of the images that its messages bring, by id.
 
     Returns:
         The commands, the session hash being the first key.
@@ -65,6 +71,8 @@ def commit_writes(before: SessionState | None, change: Change, settings: Setting
     writes = Writes(keys.session)
     _write_state(writes, keys, before, change.state)
     _write_conversation(writes, keys, change)
+    for image_id, data in (images or {}).items():
+        writes.keep("HSET", keys.images, image_id, data)
     _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
     if writes.kept:
@@ -99,10 +107,13 @@ def _write_conversation(writes: Writes, keys: SessionKeys, change: Change) -> No
     for message_id, text in change.queue_texts.items():
         if message_id not in change.queue_dropped:
             waiting += [message_id, text]
+            if images := change.queue_images.get(message_id):
+                waiting += [queue_fields(message_id)[1], write_images(images)]
     if waiting:
         writes.keep("HSET", keys.queue, *waiting)
     if change.queue_dropped:
-        writes.add("HDEL", keys.queue, *change.queue_dropped)
+        fields = [field for one in change.queue_dropped for field in queue_fields(one)]
+        writes.add("HDEL", keys.queue, *fields)
     if change.message_ids:
         writes.keep("SADD", keys.ids, *change.message_ids)
 

@@ -16,7 +16,9 @@ s:<id>:calls          hash    permanent      `<call>` request, `<call>:o` outcom
                                              result, until packed
 s:<id>:steps          list    permanent      step history, capped, until packed
 s:<id>:chunks         hash    permanent      what was packed, compressed: see `chunks`
-s:<id>:queue          hash    permanent      texts of queued messages; absent when the queue is empty
+s:<id>:queue          hash    permanent      texts of queued messages, `<message>:i` their images (JSON);
+                                             absent when the queue is empty
+s:<id>:images         hash    permanent      bytes of images by id, while a message shows them
 s:<id>:ids            set     permanent      client message ids already taken; many are packed
 s:<id>:events         stream  events TTL     live events, capped
 wake                  zset    permanent      session id, unless idle -> when somebody must next look at it
@@ -52,6 +54,7 @@ __all__ = [
     "SessionKeys",
     "call_fields",
     "partition_of",
+    "queue_fields",
     "step_field",
 ]
 
@@ -79,6 +82,11 @@ def step_field(step_id: str) -> str:
 def call_fields(call_id: str) -> tuple[str, str, str]:
     """Return the fields of the calls hash that hold a call's request, outcome and late result."""
     return call_id, call_id + ":o", call_id + ":l"
+
+
+def queue_fields(message_id: str) -> tuple[str, str]:
+    """Return the fields of the queue hash that hold a message's text and its images."""
+    return message_id, message_id + ":i"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,7 @@ class SessionKeys:
     calls: str
     steps: str
     queue: str
+    images: str
     ids: str
     chunks: str
     events: str
@@ -133,7 +142,16 @@ class SessionKeys:
     @property
     def lasting(self) -> tuple[str, ...]:
         """All keys of the session that do not expire."""
-        return self.session, self.log, self.calls, self.steps, self.queue, self.ids, self.chunks
+        return (
+            self.session,
+            self.log,
+            self.calls,
+            self.steps,
+            self.queue,
+            self.images,
+            self.ids,
+            self.chunks,
+        )
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -153,6 +171,7 @@ class SessionKeys:
             calls=session + ":calls",
             steps=session + ":steps",
             queue=session + ":queue",
+            images=session + ":images",
             ids=session + ":ids",
             chunks=session + ":chunks",
             events=session + ":events",

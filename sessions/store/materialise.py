@@ -10,11 +10,11 @@ from typing import cast
 import redis
 
 from celeriac.sessions.calls import CallOutcome, result_text
-from celeriac.sessions.codec import read_record
+from celeriac.sessions.codec import read_images, read_record
 from celeriac.sessions.draft import Change, NewMessage, TextSource
 from celeriac.sessions.jsonsafe import truncate_text
 from celeriac.sessions.settings import Settings
-from celeriac.sessions.store.keys import SessionKeys, call_fields
+from celeriac.sessions.store.keys import SessionKeys, call_fields, queue_fields
 
 __all__ = ["fill_in_texts"]
 
@@ -35,14 +35,17 @@ def fill_in_texts(client: redis.Redis, change: Change, settings: Settings) -> bo
         return True
     keys = SessionKeys.of(change.state.session_id)
     outcomes = _outcomes(client, keys, change)
-    texts = _queue_texts(client, keys, change)
-    filled = [_filled(new, outcomes, texts, settings) for new in change.messages]
+    queued = _queued(client, keys, change)
+    filled = [_filled(new, outcomes, queued, settings) for new in change.messages]
     change.messages = [new for new in filled if new is not None]
     return None not in filled
 
 
 def _filled(
-    new: NewMessage, outcomes: dict[str, CallOutcome], texts: dict[str, str], settings: Settings
+    new: NewMessage,
+    outcomes: dict[str, CallOutcome],
+    queued: dict[str, dict[str, object]],
+    settings: Settings,
 ) -> NewMessage | None:
     message = new.message
     if new.source is TextSource.OUTCOME and message.call_id is not None:
@@ -53,8 +56,8 @@ def _filled(
         text = truncate_text(result_text(message.tool or "the tool", outcome), limit)
         return NewMessage(message.model_copy(update={"text": text, "status": outcome.status}))
     if new.source is TextSource.QUEUE and message.message_id is not None:
-        waiting = texts.get(message.message_id)
-        return None if waiting is None else NewMessage(message.model_copy(update={"text": waiting}))
+        waiting = queued.get(message.message_id)
+        return None if waiting is None else NewMessage(message.model_copy(update=waiting))
     return new
 
 
@@ -75,18 +78,23 @@ def _outcomes(client: redis.Redis, keys: SessionKeys, change: Change) -> dict[st
     return outcomes
 
 
-def _queue_texts(client: redis.Redis, keys: SessionKeys, change: Change) -> dict[str, str]:
-    texts = dict(change.queue_texts)
+def _queued(client: redis.Redis, keys: SessionKeys, change: Change) -> dict[str, dict[str, object]]:
+    """Return what queued messages say and show, by message id."""
+    found: dict[str, dict[str, object]] = {
+        message_id: {"text": text, "images": change.queue_images.get(message_id, ())}
+        for message_id, text in change.queue_texts.items()
+    }
     missing = [
         new.message.message_id
         for new in change.messages
         if new.source is TextSource.QUEUE
         and new.message.message_id is not None
-        and new.message.message_id not in texts
+        and new.message.message_id not in found
     ]
     if missing:
-        raw = client.hmget(keys.queue, missing)
-        for message_id, entry in zip(missing, cast("list[bytes | None]", raw), strict=True):
-            if entry is not None:
-                texts[message_id] = entry.decode()
-    return texts
+        fields = [field for message_id in missing for field in queue_fields(message_id)]
+        raw = cast("list[bytes | None]", client.hmget(keys.queue, fields))
+        for message_id, text, images in zip(missing, raw[::2], raw[1::2], strict=True):
+            if text is not None:
+                found[message_id] = {"text": text.decode(), "images": read_images(images)}
+    return found

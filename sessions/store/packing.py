@@ -12,7 +12,7 @@ from typing import cast
 
 import redis
 
-from celeriac.sessions.codec import read_record
+from celeriac.sessions.codec import read_images, read_record
 from celeriac.sessions.messages import Message
 from celeriac.sessions.store import chunks
 from celeriac.sessions.store.commit import Writes
@@ -60,6 +60,7 @@ def pack_session(
         packing.pack_calls()
         packing.pack_steps()
         packing.pack_message_ids()
+        packing.drop_images()
         return store.write(loaded, packing.finish())
 
 
@@ -121,6 +122,8 @@ class _Packing:
         self._fields = _Fields(store.client, keys.chunks)
         self._freed = 0
         """Bytes taken out of keys that stay."""
+        self._deleted = 0
+        """Messages at the log's beginning that are deleted."""
         self._emptied: set[str] = set()
         self._removed: dict[bytes, bytes] = {}
         """Fields of live calls to delete, with what they held."""
@@ -144,7 +147,9 @@ class _Packing:
         """Delete messages that are neither in the context nor among the latest, and their calls."""
         names = [chunks.message_field(number) for number in self._fields.numbers("m")]
         lines = [line for name in names for line in self._fields.lines(name)]
-        lines += self._trim_log()
+        trimmed = self._trim_log()
+        self._deleted = len(trimmed)
+        lines += trimmed
         if not lines:
             return
         for name in names:
@@ -231,6 +236,28 @@ class _Packing:
         packed = chunks.pack_message_ids(self._fields.get(chunks.IDS), taken)
         self._fields.put(chunks.IDS, packed)
         self._empty(self._keys.ids)
+
+    def drop_images(self) -> None:
+        """Delete images that no message shows any more: of deleted messages, or of queued ones."""
+        kept = {
+            name.decode() for name in cast("list[bytes]", self._client.hkeys(self._keys.images))
+        }
+        gone = sorted(kept - self._shown_images()) if kept else []
+        if gone:
+            sizes = cast("list[bytes | None]", self._client.hmget(self._keys.images, gone))
+            self._freed += sum(len(data or b"") for data in sizes)
+            self._writes.add("HDEL", self._keys.images, *gone)
+
+    def _shown_images(self) -> set[str]:
+        lines = cast("list[bytes]", self._client.lrange(self._keys.log, self._deleted, -1))
+        names = [chunks.message_field(number) for number in self._fields.numbers("m")]
+        lines += [
+            line for name in names if self._fields.get(name) for line in self._fields.lines(name)
+        ]
+        shown = [read_record(Message, line).images for line in lines if b'"images"' in line]
+        queued = cast("dict[bytes, bytes]", self._client.hgetall(self._keys.queue))
+        waiting = [read_images(raw) for field, raw in queued.items() if field.endswith(b":i")]
+        return {image.id for images in (*shown, *waiting) for image in images}
 
     def finish(self) -> Writes:
         """Return all writes, with a true count of what the session takes."""

@@ -8,7 +8,7 @@ from typing import cast
 import redis
 
 from celeriac.sessions.calls import CallRecord, CallStatus
-from celeriac.sessions.codec import read_record
+from celeriac.sessions.codec import read_images, read_record
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.events import EventBatch, StoredEvent
 from celeriac.sessions.messages import Message
@@ -17,7 +17,7 @@ from celeriac.sessions.snapshot import MessagePage, QueuedMessageView, Snapshot,
 from celeriac.sessions.state import SessionState
 from celeriac.sessions.store import scripts
 from celeriac.sessions.store.connection import store_errors
-from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.keys import SessionKeys, queue_fields
 from celeriac.sessions.store.loaded import loaded_from
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.sessions.views import call_record, turn_view
@@ -92,7 +92,11 @@ class SessionReader:
             calls=self._calls_of(state, messages),
             unknown_calls=tuple(entry.id for entry in state.unknown),
             queue=tuple(
-                QueuedMessageView(**dict(item), text=texts.get(item.id.encode(), b"").decode())
+                QueuedMessageView(
+                    **dict(item),
+                    text=texts.get(item.id.encode(), b"").decode(),
+                    images=read_images(texts.get(queue_fields(item.id)[1].encode())),
+                )
                 for item in state.queue
             ),
             plan=state.plan,

@@ -7,7 +7,7 @@ rest on. So reading, deciding in Python and committing is safe without locks: wh
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -146,8 +146,15 @@ class SessionStore:
 
     # --- changing
 
-    def create(self, session_id: str, agent: str, model: str, first: Input | None) -> SessionState:
-        """Create a session, with its first message if there is one; all in one commit."""
+    def create(
+        self,
+        session_id: str,
+        agent: str,
+        model: str,
+        first: Input | None,
+        images: Mapping[str, bytes] | None = None,
+    ) -> SessionState:
+        """Create a session, with its first message and its images if there is one; all in one commit."""
         with store_errors():
             seconds, micros = self.client.time()
         now = seconds * 1000 + micros // 1000
@@ -156,7 +163,7 @@ class SessionStore:
             begun = change
             change = cast("Change", advance(change.state, first, now, self.rules))
             change.history[:0] = begun.history
-        if self._commit(None, change) is not None:
+        if self._commit(None, change, images=images) is not None:
             raise CeleriacError(f"Session id {session_id!r} exists already.")
         return change.state
 
@@ -186,8 +193,15 @@ class SessionStore:
             loaded = made.now
         raise CeleriacError(f"Session {session_id} changes too fast; input {event!r} found no gap.")
 
-    def try_apply(self, event: Input, loaded: Loaded) -> SessionState | None:
+    def try_apply(
+        self, event: Input, loaded: Loaded, images: Mapping[str, bytes] | None = None
+    ) -> SessionState | None:
         """Let something happen to a session as it was read; once.
+
+        Args:
+            event: What happened.
+            loaded: The session.
+            images: Bytes of the images that a message brings, by id.
 
         Returns:
             The state afterwards (the very same when the input changes nothing), or None when somebody
@@ -196,16 +210,19 @@ class SessionStore:
         Raises:
             Refused: The input does not fit the state.
         """
-        made = self._try(event, loaded)
+        made = self._try(event, loaded, images)
         return made if isinstance(made, SessionState) else None
 
-    def _try(self, event: Input, loaded: Loaded) -> SessionState | _MovedOn:
+    def _try(
+        self, event: Input, loaded: Loaded, images: Mapping[str, bytes] | None = None
+    ) -> SessionState | _MovedOn:
         if isinstance(event, ToolEnded) and _is_late(event, loaded.state):
             event = replace(event, settled=self._settled(loaded.state.session_id, event.call_id))
         change = advance(loaded.state, event, loaded.now, self.rules)
         if change is None:
             return loaded.state
-        return self._commit(loaded, change, _guard_of(event, loaded.state)) or change.state
+        guard = _guard_of(event, loaded.state)
+        return self._commit(loaded, change, guard, images) or change.state
 
     def claim(
         self,
@@ -280,14 +297,18 @@ class SessionStore:
             self._run_commit(table[b"version"].decode(), writes, (field, str(timing.token)))
 
     def _commit(
-        self, loaded: Loaded | None, change: Change, guard: tuple[str, str] = ("", "")
+        self,
+        loaded: Loaded | None,
+        change: Change,
+        guard: tuple[str, str] = ("", ""),
+        images: Mapping[str, bytes] | None = None,
     ) -> _MovedOn | None:
         state = change.state
         before = loaded.state if loaded else None
         with store_errors():
             if not fill_in_texts(self.client, change, self.settings):
                 return _MovedOn()
-            writes = commit_writes(before, change, self.settings)
+            writes = commit_writes(before, change, self.settings, images)
             pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
             for key, message in pushed:
                 writes.add("LPUSH", key, message)
@@ -313,6 +334,15 @@ class SessionStore:
         if stored is None or stored.outcome is None:
             return None
         return SettledCall(stored.request, stored.outcome, stored.late)
+
+    def images(self, session_id: str, image_ids: Sequence[str]) -> dict[str, bytes]:
+        """Read images of a session; those that are gone are left out."""
+        if not image_ids:
+            return {}
+        with store_errors():
+            raw = self.client.hmget(SessionKeys.of(session_id).images, list(image_ids))
+        pairs = zip(image_ids, cast("list[bytes | None]", raw), strict=True)
+        return {image_id: data for image_id, data in pairs if data is not None}
 
     # --- leases and waking
 

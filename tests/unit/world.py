@@ -27,6 +27,7 @@ from celeriac.sessions.context import active_context
 from celeriac.sessions.draft import Change, NewMessage, Rules, TextSource
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.images import ImageReference
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
@@ -144,6 +145,7 @@ class World:
         self.outcomes: dict[str, CallOutcome] = {}
         self.late: dict[str, LateResult] = {}
         self.queue_texts: dict[str, str] = {}
+        self.queue_images: dict[str, tuple[ImageReference, ...]] = {}
         self.history: list[StepRecord] = []
         self.events: list[LiveEvent] = []
         self.sent: list[Step] = []
@@ -180,6 +182,7 @@ class World:
         self.outcomes |= change.outcomes
         self.late |= change.late_results
         texts = {**self.queue_texts, **change.queue_texts}
+        self.queue_images |= change.queue_images
         self.log += [self._filled(new, texts) for new in change.messages]
         self.queue_texts = {k: v for k, v in texts.items() if k not in change.queue_dropped}
         self.history += change.history
@@ -197,7 +200,9 @@ class World:
             text = result_text(message.tool or "", outcome)
             return message.model_copy(update={"text": text, "status": outcome.status})
         if new.source is TextSource.QUEUE:
-            return message.model_copy(update={"text": texts[message.message_id or ""]})
+            message_id = message.message_id or ""
+            images = self.queue_images.get(message_id, ())
+            return message.model_copy(update={"text": texts[message_id], "images": images})
         return message
 
     def claim(self, step: Step, owner: str = "worker/1") -> Step | None:

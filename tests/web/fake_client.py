@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -15,7 +14,8 @@ from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from celeriac.sessions.events import EventBatch, EventType, LiveEvent, StoredEvent
 from celeriac.sessions.ids import new_call_id, new_message_id, new_session_id
-from celeriac.sessions.messages import CallReference, Message, Role, Usage
+from celeriac.sessions.images import Image, ImageReference, read_image
+from celeriac.sessions.messages import CallReference, Message, Role
 from celeriac.sessions.plans import Plan, PlanStatus, Todo, execution_text
 from celeriac.sessions.snapshot import (
     AgentInfo,
@@ -34,36 +34,11 @@ from celeriac.sessions.snapshot import (
     WorkerInfo,
 )
 from celeriac.sessions.state import SessionStatus, StepName
+from tests.web.fake_session import WAITS, FakeSession
 
 NOON = 1_796_040_000_000
 MESSAGE_MAX = 1000
-WAITS = {
-    CallStatus.AWAITING_APPROVAL: StepName.AWAIT_TOOL_APPROVAL,
-    CallStatus.AWAITING_ANSWER: StepName.AWAIT_QUESTION_ANSWER,
-    CallStatus.AWAITING_TIMER: StepName.AWAIT_TIMER,
-}
-
-
-@dataclass
-class FakeSession:
-    id: str
-    agent: str
-    model: str
-    messages: list[Message] = field(default_factory=list)
-    calls: dict[str, CallRecord] = field(default_factory=dict)
-    queue: list[QueuedMessageView] = field(default_factory=list)
-    events: list[StoredEvent] = field(default_factory=list)
-    taken_ids: set[str] = field(default_factory=set)
-    turn_id: str | None = None
-    turns: int = 0
-    usage: Usage = field(default_factory=Usage)
-    plan: Plan | None = None
-    planning: bool = False
-    oldest_seq: int = 0
-
-    @property
-    def asking(self) -> list[CallRecord]:
-        return [call for call in self.calls.values() if call.status in WAITS]
+IMAGE_MAX = 5000
 
 
 class FakeClient(SessionClient):
@@ -74,6 +49,7 @@ class FakeClient(SessionClient):
         self.worker_names = ["worker-1"]
         self.stuck_workers: set[str] = set()
         self.trimmed_before = 0
+        self.images: dict[str, bytes] = {}
         self.tool_names = ["cancel_order"]
         self.missing_tools: list[str] = []
         self._changed = threading.Condition()
@@ -192,6 +168,7 @@ class FakeClient(SessionClient):
         message: str | None = None,
         message_id: str | None = None,
         plan_mode: bool = False,
+        images: Sequence[Image] = (),
     ) -> SessionCreated:
         self._check()
         if agent not in {None, "demo"}:
@@ -199,9 +176,13 @@ class FakeClient(SessionClient):
         session = FakeSession(new_session_id(), "demo", model or "demo/echo")
         self.sessions[session.id] = session
         sent = None
-        if message:
+        if message or images:
             sent = self.send_message(
-                session.id, message, message_id=message_id, plan_mode=plan_mode
+                session.id,
+                message or "",
+                message_id=message_id,
+                plan_mode=plan_mode,
+                images=images,
             )
         return SessionCreated(
             session_id=session.id,
@@ -218,11 +199,14 @@ class FakeClient(SessionClient):
         message_id: str | None = None,
         plan_mode: bool = False,
         model: str | None = None,
+        images: Sequence[Image] = (),
     ) -> SentMessage:
         session = self._session(session_id)
         if model is not None and model not in self.agents()[0].models:
             raise InvalidRequest("There is no such model.", code="unknown_model")
-        if not text.strip():
+        shown = tuple(image.reference for image in images)
+        self.images |= {image.reference.id: image.data for image in images}
+        if not text.strip() and not images:
             raise InvalidRequest("The message is blank.", code="blank_message")
         if len(text.encode()) > MESSAGE_MAX:
             raise InvalidRequest("The message is too large.", code="message_too_large")
@@ -237,6 +221,7 @@ class FakeClient(SessionClient):
                 text=text,
                 plan_mode=plan_mode,
                 model=model,
+                images=shown,
             )
             session.queue.append(queued)
             self.publish(session_id, EventType.QUEUE_CHANGED, {"length": len(session.queue)})
@@ -245,8 +230,17 @@ class FakeClient(SessionClient):
         session.turns += 1
         session.planning = plan_mode
         session.model = model or session.model
-        self._add(session, Role.USER, text)
+        self._add(session, Role.USER, text, images=shown)
         return SentMessage(message_id=message_id, queued=False)
+
+    def read_image(self, data: bytes, name: str = "") -> Image:
+        return read_image(data, name, max_bytes=IMAGE_MAX)
+
+    def image(self, session_id: str, image_id: str) -> bytes:
+        self._session(session_id)
+        if image_id not in self.images:
+            raise NotFound("This session has no such image.", code="unknown_image")
+        return self.images[image_id]
 
     def delete_queued(self, session_id: str, message_id: str) -> None:
         session = self._session(session_id)
@@ -516,6 +510,7 @@ class FakeClient(SessionClient):
         *,
         calls: tuple[CallReference, ...] = (),
         reasoning: str = "",
+        images: tuple[ImageReference, ...] = (),
     ) -> None:
         message = Message(
             seq=len(session.messages),
@@ -524,6 +519,7 @@ class FakeClient(SessionClient):
             created_at=next(self._clock),
             calls=calls,
             reasoning=reasoning,
+            images=images,
         )
         session.messages.append(message)
         self.publish(session.id, EventType.MESSAGE_ADDED, {"seq": message.seq, "role": role.value})

@@ -117,7 +117,7 @@ BAD_BODIES = [
     (b'{"text": NaN}', "invalid_json"),
     (b"[" * 5000, "invalid_json"),
     (b"\xff\xfe", "invalid_json"),
-    (b"{}", "invalid_body"),
+    (b"{}", "blank_message"),
     (b'{"text": 5}', "invalid_body"),
     (b'{"text": null}', "invalid_body"),
     (b'{"text": "a", "more": 1}', "invalid_body"),
@@ -167,7 +167,7 @@ def test_mh_14_too_large_is_413(web: FlaskClient, sid: str, held: dict[str, str]
     path = f"/api/sessions/{sid}/messages"
     text = web.post(path, json={"text": "x" * 5000}, headers=held)
     assert (text.status_code, content(text)["code"]) == (413, "message_too_large")
-    request = web.post(path, json={"text": "x" * 1_100_000}, headers=held)
+    request = web.post(f"/api/sessions/{sid}/steer", json={"text": "x" * 1_100_000}, headers=held)
     assert (request.status_code, content(request)["code"]) == (413, "request_too_large")
 
 

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Read what a page shows in one consistent moment.
--- KEYS: 1 session hash, 2 message log, 3 queue texts, 4 event stream;  ARGV: 1 messages wanted
+-- KEYS: 1 session hash, 2 message log, 3 queue texts and images, 4 event stream;  ARGV: 1 messages wanted
 -- returns {now_ms, fields, latest messages, queue texts, position in the event stream}
 local t = redis.call('TIME')
 local last = redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)

@@ -49,8 +49,9 @@ export function sendsByKey(event) {
  */
 export async function send(form, fields) {
   showProblem("");
-  const body = new URLSearchParams();
-  for (const [name, value] of fields) body.append(name, String(value));
+  const withFiles = form.enctype === "multipart/form-data";
+  const body = withFiles ? fields : new URLSearchParams();
+  if (body instanceof URLSearchParams) for (const [name, value] of fields) body.append(name, String(value));
   try {
     const response = await fetch(form.action, {
       method: "POST",
