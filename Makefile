@@ -29,7 +29,7 @@ run: .venv/core.stamp  ## Start Celeriac here: store, worker, web and the demo a
 
 test: .venv/dev.stamp  ## Run every test, browser and crash tests included (ARGS="-k approval")
 	@scripts/ensure-chromium
-	@PYTHON=$(BIN)/python scripts/ensure-node-tools
+	@PYTHON=$(CURDIR)/$(BIN)/python scripts/ensure-node-tools
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup tests $(ARGS)
 
 test-unit: .venv/dev.stamp  ## Run the pure tests only, in seconds

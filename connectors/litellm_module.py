@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import threading
@@ -11,6 +12,20 @@ from typing import Protocol, cast
 __all__ = ["LiteLlm", "load_litellm", "preload", "provider_of"]
 
 _loading = threading.Lock()
+_AT_THE_FIRST_CALL = (
+    "anyio._backends._asyncio",
+    "h2.connection",
+    "httpcore",
+    "litellm._service_logger",
+    "litellm.integrations.generic_api.generic_api_callback",
+    "litellm.llms.fal_ai.cost_calculator",
+    "litellm.llms.fal_ai.image_generation",
+    "litellm.llms.github_copilot.authenticator",
+    "litellm.llms.litellm_proxy.chat.transformation",
+    "litellm.proxy._types",
+    "litellm.proxy.openai_files_endpoints.common_utils",
+    "litellm.proxy.spend_tracking.savings",
+)
 
 
 class LiteLlm(Protocol):
@@ -33,8 +48,16 @@ class LiteLlm(Protocol):
 
 
 def preload() -> None:
-    """Import litellm now: it takes seconds and 200 MB, which forked children then share."""
+    """Import litellm now: it takes seconds and 200 MB, which forked children then share.
+
+    What it imports at its first call comes along, else that call waits half a second for it. None of it starts
+    a thread, so that a worker may fork afterwards.
+    """
     load_litellm()
+    for name in _AT_THE_FIRST_CALL:
+        # Another version has it elsewhere, and loads it itself.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def load_litellm() -> LiteLlm:
