@@ -103,6 +103,8 @@ class ResponsesReader:
     def _reply(self, usage: Usage) -> ModelReply:
         if self._end is None:
             raise broken("the stream was cut before the answer was complete")
+        if (status := text_of(self._end, "status")) in {"failed", "cancelled"}:
+            raise broken(f"the provider ended the response as {status}")
         items = self._whole_items()
         text = _BETWEEN.join(filter(None, map(_message_text, items)))
         if (refusal := "".join(map(_refusal, items))).strip():

@@ -255,6 +255,11 @@ ENDS: dict[str, tuple[Stream, FailureKind, bool]] = {
         FailureKind.BROKEN,
         True,
     ),
+    "completed as failed": (
+        stream(said("Hel"), status="failed"),
+        FailureKind.BROKEN,
+        True,
+    ),
     "no name": (stream(called("call_a", name="")), FailureKind.BROKEN, True),
 }
 
