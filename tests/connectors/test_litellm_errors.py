@@ -120,6 +120,9 @@ def test_without_a_key_or_a_provider_no_request_is_made_nor_tried_again(
 ) -> None:
     for name in ("OPENAI", "ANTHROPIC", "GEMINI", "GOOGLE"):
         monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        # A server of one's own is asked without a key.
+        monkeypatch.delenv(name, raising=False)
 
     async def ask() -> None:
         async for _piece in LiteLlmClient().stream(request(user("hi"), model=model)):
