@@ -11,7 +11,7 @@ from typing import Protocol
 from celeriac.connectors.litellm_chat import ChatCall
 from celeriac.connectors.litellm_errors import as_model_error
 from celeriac.connectors.litellm_keys import NO_KEY, has_own_server, needs_no_key
-from celeriac.connectors.litellm_module import LiteLlm, load_litellm, provider_of
+from celeriac.connectors.litellm_module import LiteLlm, info_of, load_litellm, provider_of
 from celeriac.connectors.litellm_responses import ResponsesCall
 from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.messages import ItemsApi, Usage
@@ -23,7 +23,7 @@ from celeriac.sessions.model import (
     TextDelta,
 )
 
-__all__ = ["LiteLlmClient", "api_of", "sees_images"]
+__all__ = ["LiteLlmClient"]
 
 _OF_OPENAI = frozenset({"openai", "azure"})
 
@@ -79,9 +79,9 @@ class LiteLlmClient:
             await _close(response)
 
     def _call(self, litellm: LiteLlm, request: ModelRequest) -> _Call:
-        if request.images and not sees_images(litellm, request.model):
+        if request.images and not _sees_images(litellm, request.model):
             request = replace(request, images={})
-        api = request.settings.api or api_of(litellm, request.model)
+        api = request.settings.api or _api_of(litellm, request.model)
         if api == "responses" and request.model not in self._without_responses:
             return ResponsesCall(litellm, request)
         return ChatCall(litellm, request, with_usage=request.model not in self._without_usage)
@@ -107,27 +107,24 @@ class LiteLlmClient:
         )
 
 
-def api_of(litellm: LiteLlm, model: str) -> ItemsApi:
+def _api_of(litellm: LiteLlm, model: str) -> ItemsApi:
     """Choose the API of a model: responses for what OpenAI calls reasoning models, chat for all others.
 
     Chat completions lose those models' reasoning between calls. The list of models is litellm's own.
     """
     if provider_of(litellm, model) not in _OF_OPENAI:
         return "chat"
-    try:
-        known = litellm.get_model_info(model)
-    except Exception:  # noqa: BLE001 - it knows no such model: somebody else's, behind the same API
-        return "chat"
+    known = info_of(litellm, model)
+    if known is None:
+        return "chat"  # somebody else's, behind the same API
     reasons = known.get("mode") == "responses" or known.get("supports_reasoning")
     return "responses" if reasons else "chat"
 
 
-def sees_images(litellm: LiteLlm, model: str) -> bool:
+def _sees_images(litellm: LiteLlm, model: str) -> bool:
     """Say whether a model takes images; one that litellm does not know is taken to."""
-    try:
-        return bool(litellm.get_model_info(model).get("supports_vision"))
-    except Exception:  # noqa: BLE001 - it knows no such model
-        return True
+    known = info_of(litellm, model)
+    return known is None or bool(known.get("supports_vision"))
 
 
 def _fixed(request: ModelRequest) -> dict[str, object]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Protocol, cast
 
-__all__ = ["LiteLlm", "load_litellm", "preload", "provider_of"]
+__all__ = ["LiteLlm", "info_of", "load_litellm", "preload", "provider_of"]
 
 _loading = threading.Lock()
 _AT_THE_FIRST_CALL = (
@@ -78,8 +78,19 @@ def load_litellm() -> LiteLlm:
         return module
 
 
+def info_of(litellm: LiteLlm, model: str) -> Mapping[str, object] | None:
+    """Return what litellm's own list says of a model; None when it is not there."""
+    try:
+        return litellm.get_model_info(model)
+    except Exception:  # noqa: BLE001 - whatever it raises, it does not know the name
+        return None
+
+
 def provider_of(litellm: LiteLlm, model: str) -> str:
     """Return the name of the provider that serves a model; empty when litellm knows none."""
+    prefix = model.partition("/")[0]
+    if prefix != model and prefix in litellm.provider_list:
+        return prefix
     try:
         return litellm.get_llm_provider(model)[1]
     except Exception:  # noqa: BLE001 - it has an error of its own for this, and the request will tell it

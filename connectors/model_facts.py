@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 from celeriac.connectors.litellm_keys import needs_no_key
-from celeriac.connectors.litellm_module import load_litellm
+from celeriac.connectors.litellm_module import info_of, load_litellm, provider_of
 from celeriac.connectors.models import DEMO_MODEL
 from celeriac.sessions.snapshot import ModelInfo
 
@@ -55,8 +55,8 @@ def facts_of(
 
 
 def _of_litellm(name: str, environment: Mapping[str, str]) -> ModelInfo:
-    provider = _provider_of(name)
-    if provider is None:
+    provider = provider_of(load_litellm(), name)
+    if not provider:
         return ModelInfo(name=name, provider="unknown")
     keys = _KEYS.get(provider, (f"{provider.upper()}_API_KEY",))
     keys = () if provider in _KEYLESS else keys
@@ -73,21 +73,9 @@ def _of_litellm(name: str, environment: Mapping[str, str]) -> ModelInfo:
     )
 
 
-def _provider_of(name: str) -> str | None:
-    litellm = load_litellm()
-    prefix = name.partition("/")[0]
-    if prefix != name and prefix in litellm.provider_list:
-        return prefix
-    try:
-        return litellm.get_llm_provider(name)[1]
-    except Exception:  # noqa: BLE001 - whatever it raises, it does not know the name
-        return None
-
-
 def _price_and_window(name: str) -> tuple[bool, int | None]:
-    try:
-        info = load_litellm().get_model_info(name)
-    except Exception:  # noqa: BLE001 - it is not in the list of prices
+    info = info_of(load_litellm(), name)
+    if info is None:
         return False, None
     window = info.get("max_input_tokens")
     return bool(info.get("input_cost_per_token")), window if isinstance(window, int) else None

@@ -10,7 +10,7 @@ from celeriac.sessions.images import ImageReference, image_words
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import Message, Role
 
-__all__ = ["result_words", "sendable_arguments", "sent_images", "user_words"]
+__all__ = ["result_words", "sendable_arguments", "sent_images"]
 
 _PREFIXES = {
     Role.SUMMARY: "Summary of the conversation before this point:\n\n",
@@ -20,7 +20,7 @@ _PREFIXES = {
 _NOTHING = "(the tool returned nothing)"
 
 
-def user_words(message: Message) -> str:
+def _user_words(message: Message) -> str:
     """Return what stands as the user's words.
 
     A summary or a notice in the middle of a conversation: not every provider takes a system message there,
@@ -40,7 +40,7 @@ def sent_images(
     """
     here = [image for image in message.images if image.id in images]
     left_out = [image for image in message.images if image.id not in images]
-    words = [user_words(message), image_words(left_out, "not shown to you")]
+    words = [_user_words(message), image_words(left_out, "not shown to you")]
     urls = [(image, _data_url(image.media_type, images[image.id])) for image in here]
     return "\n\n".join(part for part in words if part.strip()), urls
 

@@ -6,13 +6,16 @@ their session and are counted by the state itself.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 
 __all__ = [
     "CALL_ID_PATTERN",
+    "IMAGE_ID_PATTERN",
     "MESSAGE_ID_PATTERN",
     "SESSION_ID_PATTERN",
+    "image_id",
     "is_session_id",
     "new_call_id",
     "new_message_id",
@@ -24,6 +27,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 SESSION_ID_PATTERN = re.compile(r"ses_[0-9a-hjkmnp-tv-z]{24}")
 CALL_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,40}")
+IMAGE_ID_PATTERN = re.compile(r"img_[0-9a-f]{32}")
 MESSAGE_ID_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -39,6 +43,11 @@ def new_session_id() -> str:
 def new_call_id() -> str:
     """Return a new Call ID: ``call_`` and 24 characters, 29 in all (providers allow 40)."""
     return "call_" + _random(24)
+
+
+def image_id(data: bytes) -> str:
+    """Return the id of an image: the same for the same bytes."""
+    return "img_" + hashlib.sha256(data).hexdigest()[:32]
 
 
 def new_message_id() -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
 from celeriac.sessions.errors import InvalidRequest
+from celeriac.sessions.ids import image_id
 from celeriac.sessions.jsonsafe import clean_text
 
 __all__ = [
-    "IMAGE_ID_PATTERN_TEXT",
     "IMAGE_TOKENS",
     "Image",
     "ImageReference",
@@ -21,7 +20,6 @@ __all__ = [
     "read_image",
 ]
 
-IMAGE_ID_PATTERN_TEXT = r"img_[0-9a-f]{32}"
 IMAGE_TOKENS = 1_600
 """What an image counts for when the size of a context is estimated: Anthropic counts at most about 1,600 (width x
 height / 750, scaled down to 1,568 pixels), OpenAI between 85 and about 1,500."""
@@ -80,9 +78,8 @@ def read_image(data: bytes, name: str = "", *, max_bytes: int) -> Image:
             code="not_an_image",
         )
     width, height = _SIZES[media_type](data) or (None, None)
-    digest = hashlib.sha256(data).hexdigest()[:32]
     reference = ImageReference(
-        id=f"img_{digest}",
+        id=image_id(data),
         media_type=media_type,
         bytes=len(data),
         width=width,

@@ -72,15 +72,16 @@ def request_for(
         attempt=claim.step.attempt,
         timeout_seconds=here.settings.model_timeout_seconds,
         settings=agent.settings_of(model),
-        images=here.store.images(state.session_id, _newest_images(here, claim)),
     )
 
 
-def _newest_images(here: Runtime, claim: Claim) -> list[str]:
-    """Return the images that are sent: the newest ones, up to the limit of one request."""
-    shown = [image.id for message in claim.messages for image in message.images]
-    newest = list(dict.fromkeys(reversed(shown)))
-    return newest[: here.settings.images_max_per_request]
+def _with_images(here: Runtime, request: ModelRequest) -> ModelRequest:
+    """Add the images that are sent: the newest ones, up to the limit of one request."""
+    shown = [image.id for message in request.messages for image in message.images]
+    if not shown:
+        return request
+    newest = list(dict.fromkeys(reversed(shown)))[: here.settings.images_max_per_request]
+    return replace(request, images=here.store.images(request.session_id, newest))
 
 
 def read_reply(
@@ -108,6 +109,7 @@ def read_reply(
     """
     own = agent.model_clients.get(request.model)
     client = here.models.client(request.model) if own is None else own
+    request = _with_images(here, request)
     return _Reading(here, claim, client, request, shown=shown).read()
 
 

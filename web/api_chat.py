@@ -26,7 +26,7 @@ from celeriac.web.chat_stream import ChatTarget, chat_frames
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.problems import Refusal
-from celeriac.web.responses import empty, model_response
+from celeriac.web.responses import empty, model_response, stream_response
 from celeriac.web.schemas import SentImage, read_body
 from celeriac.web.uploads import json_images
 
@@ -215,15 +215,8 @@ def _shown(message: ChatMessage) -> Iterator[tuple[str, frozenset[str]]]:
 
 def _stream(session_id: str, target: ChatTarget) -> Response:
     here = parts()
-    slot = here.streams.acquire()
-    try:
-        frames = chat_frames(here.streams, here.client, session_id, target)
-    except BaseException:
-        slot.release()
-        raise
-    response = Response(frames, content_type="text/event-stream; charset=utf-8")
+    response = stream_response(
+        here.streams, lambda: chat_frames(here.streams, here.client, session_id, target)
+    )
     response.headers["x-vercel-ai-ui-message-stream"] = "v1"
-    response.headers["X-Accel-Buffering"] = "no"
-    response.headers["Cache-Control"] = "no-store"
-    response.call_on_close(slot.release)
     return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from http import HTTPStatus
 
 from flask import Blueprint, Response, request
@@ -10,6 +11,7 @@ from celeriac.web.auth import require_session
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.problems import Refusal
+from celeriac.web.responses import stream_response
 
 __all__ = ["api_events"]
 
@@ -22,19 +24,12 @@ def events(sid: str) -> Response:
     require_session(sid, Role.VIEWER)
     here = parts()
     asked = _asked_position(sid)
-    slot = here.streams.acquire()
-    try:
+
+    def open_stream() -> Iterator[str]:
         position = _end_position(sid) if asked is None else asked
-        frames = here.streams.read(here.client, here.key, sid, position)
-    except BaseException:
-        slot.release()
-        raise
-    response = Response(frames, content_type="text/event-stream; charset=utf-8")
-    response.headers["X-Accel-Buffering"] = "no"
-    response.headers["Cache-Control"] = "no-store"
-    # Not in the generator's own `finally`: one that was never started would not run it.
-    response.call_on_close(slot.release)
-    return response
+        return here.streams.read(here.client, here.key, sid, position)
+
+    return stream_response(here.streams, open_stream)
 
 
 def _end_position(session_id: str) -> str:

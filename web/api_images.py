@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 from flask import Blueprint, Response, request
 
 from celeriac.sessions.errors import NotFound
-from celeriac.sessions.images import IMAGE_ID_PATTERN_TEXT, media_type_of
+from celeriac.sessions.ids import IMAGE_ID_PATTERN
+from celeriac.sessions.images import media_type_of
 from celeriac.web.auth import require_session
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 
-__all__ = ["IMAGE_ID_PATTERN", "api_images"]
+__all__ = ["api_images"]
 
 api_images = Blueprint("api_images", __name__, url_prefix="/api/sessions/<sid>/images")
 
-IMAGE_ID_PATTERN = re.compile(IMAGE_ID_PATTERN_TEXT)
 _SECONDS = 24 * 3600
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from celeriac.sessions.client import SessionClient
+from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.events import EventBatch, EventType, StoredEvent
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.messages import turn_usage
@@ -61,19 +62,26 @@ def chat_frames(
         Server-sent events. The first read happens here, so that what is wrong is raised before the
         response has begun.
     """
-    follower = _Follower(client, session_id, target)
-    with streams.turn():
-        first = client.snapshot(session_id)
-    return _frames(streams, follower, first, target.position)
+
+    def snapshot() -> Snapshot:
+        with streams.turn():
+            return client.snapshot(session_id)
+
+    follower = _Follower(snapshot, target)
+    batches = streams.batches(client, session_id, target.position)
+    return _frames(batches, follower, snapshot())
 
 
-def _frames(streams: Streams, follower: _Follower, first: Snapshot, position: str) -> Iterator[str]:
+def _frames(batches: Iterator[EventBatch], follower: _Follower, first: Snapshot) -> Iterator[str]:
     yield from map(_frame, follower.look(first))
-    batches = streams.batches(follower.client, follower.session_id, position)
     while not follower.done and (batch := next(batches, None)) is not None:
         if not batch.events and not batch.reload:
             yield HEARTBEAT
-        yield from map(_frame, follower.read(batch))
+        try:
+            chunks = list(follower.read(batch))
+        except CeleriacError:
+            break  # the reader resumes, and is told then what is wrong, as a proper status
+        yield from map(_frame, chunks)
     yield from map(_frame, follower.close())
     yield "data: [DONE]\n\n"
 
@@ -85,10 +93,9 @@ def _frame(chunk: Chunk) -> str:
 class _Follower:
     """Decides what each event shows."""
 
-    def __init__(self, client: SessionClient, session_id: str, target: ChatTarget) -> None:
-        self.client = client
-        self.session_id = session_id
+    def __init__(self, snapshot: Callable[[], Snapshot], target: ChatTarget) -> None:
         self.done = False
+        self._snapshot = snapshot
         self._target = target
         self._turn: TurnChunks | None = None
         self._looked_at = (0, 0)
@@ -120,7 +127,7 @@ class _Follower:
     def read(self, batch: EventBatch) -> Iterator[Chunk]:
         """Show what events say."""
         if batch.reload:
-            yield from self.look(self.client.snapshot(self.session_id))
+            yield from self.look(self._snapshot())
         for event in batch.events:
             if not self.done:
                 yield from self._event(event)
@@ -150,7 +157,7 @@ class _Follower:
         elif kind == EventType.TEXT_WITHDRAWN and self._turn is not None:
             yield from self._turn.withdraw()
         elif kind in _STRUCTURE and not known:
-            yield from self.look(self.client.snapshot(self.session_id))
+            yield from self.look(self._snapshot())
         ended = kind == EventType.TURN_ENDED and self._turn is not None
         if ended and not self.done and data["turn_id"] == self._turn_of_event():
             yield from self._finish(data["state"], error=data.get("error"))

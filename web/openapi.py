@@ -11,9 +11,13 @@ from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 from werkzeug.routing import Rule
 
-from celeriac.sessions.ids import CALL_ID_PATTERN, MESSAGE_ID_PATTERN, SESSION_ID_PATTERN
+from celeriac.sessions.ids import (
+    CALL_ID_PATTERN,
+    IMAGE_ID_PATTERN,
+    MESSAGE_ID_PATTERN,
+    SESSION_ID_PATTERN,
+)
 from celeriac.web.answers import ProblemDetails
-from celeriac.web.api_images import IMAGE_ID_PATTERN
 from celeriac.web.contract import EVENT_STREAM, Access, Route
 
 __all__ = ["openapi_document"]

@@ -20,7 +20,7 @@ from celeriac.sessions.errors import (
     Refused,
     StoreUnavailable,
 )
-from celeriac.sessions.jsonsafe import dump_json
+from celeriac.web.answers import ProblemDetails
 
 __all__ = [
     "ENHANCED_HEADER",
@@ -98,18 +98,19 @@ class Problem:
 
     def as_json(self) -> Response:
         """Return it as problem+json. `instance` is the path only: a query may hold secrets."""
-        body = dump_json(
-            {
-                "type": f"urn:celeriac:problem:{self.code}",
-                "title": self.status.phrase,
-                "status": int(self.status),
-                "detail": self.detail,
-                "code": self.code,
-                "instance": request.path,
-            }
+        details = ProblemDetails(
+            type=f"urn:celeriac:problem:{self.code}",
+            title=self.status.phrase,
+            status=int(self.status),
+            detail=self.detail,
+            code=self.code,
+            instance=request.path,
         )
         return Response(
-            body, int(self.status), headers=self.headers, content_type="application/problem+json"
+            details.model_dump_json(),
+            int(self.status),
+            headers=self.headers,
+            content_type="application/problem+json",
         )
 
     def as_page(self) -> Response:

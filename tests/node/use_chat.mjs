@@ -8,14 +8,14 @@
 //   {"do": "approve", "id", "approved", "reason"?}            addToolApprovalResponse
 //   {"do": "output", "tool", "id", "output"}                  addToolOutput
 //   {"do": "wait", "status"}                                  wait until the hook is in a status
-//   {"do": "look"}                                            what the hook shows
+//   {"do": "settle", "text"}                                  wait until it is ready and shows a text
 //   {"do": "close"}                                           unmount
 import { createInterface } from 'node:readline';
 import { createRequire } from 'node:module';
-import { pathToFileURL } from 'node:url';
 import process from 'node:process';
+import { pathToFileURL } from 'node:url';
 
-const require = createRequire(process.env.NODE_TOOLS + '/package.json');
+const require = createRequire(import.meta.url);
 const { JSDOM } = require('jsdom');
 
 const dom = new JSDOM('<!doctype html><div id="root"></div>', { url: process.argv[2] });
@@ -87,7 +87,6 @@ const actions = {
   async settle({ text }) {
     await until(() => chat.status === 'ready' && JSON.stringify(chat.messages).includes(text));
   },
-  async look() {},
   async close() {
     await act(async () => root.unmount());
   },
