@@ -39,9 +39,8 @@ def test_images_are_chosen_dropped_removed_and_sent(
     shown = page.locator(".message--user img")
     expect(shown).to_have_count(2)
     expect(page.get_by_alt_text("dropped.png")).to_be_visible()
-    page.wait_for_function(
-        "[...document.querySelectorAll('.message--user img')].every(one => one.naturalWidth === 40)"
-    )
+    for number in range(2):
+        expect(shown.nth(number)).to_have_js_property("naturalWidth", 40)
     sent = fake.sessions[sid].messages[0]
     assert [image.name for image in sent.images] == ["first.png", "dropped.png"]
 
