@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from celeriac.connectors.mcp_source import McpToolSource
+    from celeriac.connectors.sdk.source import ConnectorToolSource
+    from celeriac.connectors.sdk.tools import connector_tool
     from celeriac.sessions.built_in import BuiltInTool
     from celeriac.sessions.calls import CallRecord, DecisionVerb, ToolEffect
     from celeriac.sessions.client import SessionClient
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         ToolFailed,
         ToolNotRun,
+        ToolOutcomeUnknown,
     )
     from celeriac.sessions.failures import FailureKind
     from celeriac.sessions.messages import Usage
@@ -57,6 +60,7 @@ __all__ = [
     "CompactionPolicy",
     "ConfigurationError",
     "Conflict",
+    "ConnectorToolSource",
     "DecisionVerb",
     "DefinitionError",
     "FailureKind",
@@ -79,16 +83,20 @@ __all__ = [
     "ToolEffect",
     "ToolFailed",
     "ToolNotRun",
+    "ToolOutcomeUnknown",
     "ToolPolicy",
     "ToolResult",
     "ToolSource",
     "Usage",
+    "connector_tool",
     "open_client",
     "tool",
 ]
 
 _HOMES = {
     "celeriac.connectors.mcp_source": ("McpToolSource",),
+    "celeriac.connectors.sdk.source": ("ConnectorToolSource",),
+    "celeriac.connectors.sdk.tools": ("connector_tool",),
     "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
     "celeriac.sessions.client": ("SessionClient",),
     "celeriac.sessions.built_in": ("BuiltInTool",),
@@ -104,6 +112,7 @@ _HOMES = {
         "StoreUnavailable",
         "ToolFailed",
         "ToolNotRun",
+        "ToolOutcomeUnknown",
     ),
     "celeriac.sessions.failures": ("FailureKind",),
     "celeriac.sessions.messages": ("Usage",),

@@ -301,7 +301,7 @@ def _read(path: Path) -> object:
             path,
         )
     try:
-        from celeriac.connectors.mcp_yaml import load_yaml  # noqa: PLC0415 - of the extra `mcp`
+        from celeriac.connectors.strict_yaml import load_yaml  # noqa: PLC0415 - of the extra `mcp`
     except ImportError as error:
         raise ConfigurationError(
             f"{SETTING} needs the extra `mcp`: pip install 'celeriac[mcp]' ({error})"

@@ -255,7 +255,10 @@ async def build_toolset(
     tools = [_bind_function(tool, agent.tool_policies) for tool in agent.tools]
     tools += [_bind_built_in(tool) for tool in BuiltInTool if tool in agent.built_in_tools]
     taken = {tool.definition.name for tool in tools}
-    tools += [_bind_source(source, _without_clash(one, taken)) for source, one in listed]
+    tools += [
+        _bind_source(source, _ruled(_without_clash(one, taken), agent.tool_policies))
+        for source, one in listed
+    ]
     names = Counter(tool.definition.name for tool in tools)
     doubled = sorted(name for name, count in names.items() if count > 1)
     if doubled:
@@ -313,19 +316,21 @@ async def _list_tools(
         return error
 
 
-def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> BoundTool:
-    definition = tool.definition
+def _ruled(definition: ToolDefinition, policies: Mapping[str, ToolPolicy]) -> ToolDefinition:
+    """Apply the agent's own word on a tool; `AgentDefinition` refuses the one that it may not have."""
     policy = policies.get(definition.name)
-    if policy is not None:
-        definition = dataclasses.replace(
-            definition,
-            effect=policy.effect or definition.effect,
-            approval=(
-                definition.approval
-                if policy.requires_approval is None
-                else policy.requires_approval
-            ),
-        )
+    if policy is None:
+        return definition
+    asks = policy.requires_approval
+    return dataclasses.replace(
+        definition,
+        effect=policy.effect or definition.effect,
+        approval=definition.approval if asks is None else asks,
+    )
+
+
+def _bind_function(tool: FunctionTool, policies: Mapping[str, ToolPolicy]) -> BoundTool:
+    definition = _ruled(tool.definition, policies)
     return BoundTool(definition, tool.invoke, tool.validate, tool.is_async)
 
 

@@ -24,9 +24,10 @@ REQUIREMENTS = ROOT / "requirements"
 DIGEST_LINE = "# made from: sha256:"
 
 # The order matters: dev is solved first and the other two keep its versions.
+EXTRAS = ("http", "litellm", "mcp", "slack", "sql", "stripe")
 LOCKS = {
-    "dev": ("litellm", "mcp", "dev"),
-    "all": ("litellm", "mcp"),
+    "dev": (*EXTRAS, "dev"),
+    "all": EXTRAS,
     "core": (),
 }
 

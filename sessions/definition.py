@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.errors import DefinitionError
 from celeriac.sessions.model import ModelClient
 from celeriac.sessions.model_settings import ModelSettings
-from celeriac.sessions.tools import FunctionTool, ToolPolicy, ToolSource
+from celeriac.sessions.tools import DefinedToolSource, FunctionTool, ToolPolicy, ToolSource
 
 __all__ = ["AgentDefinition", "CompactionPolicy"]
 
@@ -70,7 +70,8 @@ class AgentDefinition:
         model_settings: Temperature, reasoning effort and so on; for every model, or by model name.
         tools: Functions made by `tool`.
         tool_sources: Sources of more tools.
-        tool_policies: Effect and approval of plain tools by name, over what the tool declares.
+        tool_policies: Effect and approval of plain tools by name, over what the tool declares; of connector tools
+            only the approval.
         built_in_tools: Which of Celeriac's own tools it has.
         plan_mode_enabled: Whether messages may ask for a plan first.
         compaction: When older messages are summarised; None never.
@@ -132,7 +133,26 @@ class AgentDefinition:
                     f"agent {self.name}: two tools are named {entry.definition.name!r}; rename one"
                 )
             names.add(entry.definition.name)
-        for unknown in set(self.tool_policies) - names:
-            raise DefinitionError(
-                f"agent {self.name}: tool_policies names {unknown!r}, which is none of its plain tools"
-            )
+        declared: set[str] = set()
+        for source in self.tool_sources:
+            definitions = source.definitions if isinstance(source, DefinedToolSource) else ()
+            for name in (definition.name for definition in definitions):
+                if name in names | declared:
+                    raise DefinitionError(
+                        f"agent {self.name}: two tools are named {name!r}; rename one"
+                    )
+                declared.add(name)
+        self._check_policies(names, declared)
+
+    def _check_policies(self, plain: Collection[str], declared: Collection[str]) -> None:
+        for name, policy in self.tool_policies.items():
+            if name not in plain and name not in declared:
+                raise DefinitionError(
+                    f"agent {self.name}: tool_policies names {name!r}, which is none of its plain or "
+                    "connector tools"
+                )
+            if name in declared and policy.effect is not None:
+                raise DefinitionError(
+                    f"agent {self.name}: tool_policies sets the effect of {name!r}; a connector's manifest "
+                    "alone does that"
+                )

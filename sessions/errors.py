@@ -9,7 +9,8 @@ CeleriacError
 │   └── Conflict              the session is in another state than the request assumes
 ├── StoreUnavailable          the session store did not answer; nothing is lost, try again
 ├── ToolFailed                raised by a tool: it is certain that the call failed (final)
-└── ToolNotRun                raised by a tool: it is certain that nothing was done, so it may be tried again
+├── ToolNotRun                raised by a tool: it is certain that nothing was done, so it may be tried again
+└── ToolOutcomeUnknown        raised by a tool: it was handed on, and nobody knows whether it happened
 
 A message says what is wrong, which value, and what to do about it.
 """
@@ -27,6 +28,7 @@ __all__ = [
     "StoreUnavailable",
     "ToolFailed",
     "ToolNotRun",
+    "ToolOutcomeUnknown",
 ]
 
 
@@ -102,3 +104,23 @@ class ToolNotRun(CeleriacError):
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class ToolOutcomeUnknown(CeleriacError):
+    """Raise it in a tool or a source to say: the request was handed on, and whether it was carried out is not known.
+
+    A read or an idempotent write is tried again; any other write is recorded as ``outcome_unknown``. Every other
+    exception means the same, without a wait.
+
+    Args:
+        message: What is known.
+        retry_after_seconds: How long the provider asks to wait; None is the tool's own backoff.
+        repeatable: Whether trying again may tell more; if not, it is the last attempt.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, repeatable: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        self.repeatable = repeatable

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """The agent of a session that names none. Unset: the first one that a worker announced."""
     mcp_config: Path | None = None
     """YAML file with the MCP servers whose tools agents get through `McpToolSource`."""
+    connector_config_file: Path | None = None
+    """YAML or JSON file with the connections of connectors; it holds credentials, so only the worker may read it."""
     model: str | None = None
     """Default model of every agent, e.g. ``openai/gpt-5-mini``; it is then allowed for all of them."""
 

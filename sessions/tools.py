@@ -30,8 +30,12 @@ __all__ = [
     "TOOL_NAME_PATTERN",
     "ApprovalRule",
     "CachingToolSource",
+    "DefinedToolSource",
     "FunctionTool",
     "InvalidArguments",
+    "ReconcileContext",
+    "Reconciliation",
+    "ReconcilingToolSource",
     "ToolContext",
     "ToolDefinition",
     "ToolListing",
@@ -46,6 +50,14 @@ __all__ = [
 TOOL_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 _LONGEST_SECONDS = 366 * 24 * 3600
+
+_DURATIONS = (
+    "approval_timeout_seconds",
+    "timeout_seconds",
+    "backoff_seconds",
+    "idempotency_valid_seconds",
+    "reconcile_after_seconds",
+)
 
 ApprovalRule = bool | Callable[[Mapping[str, JsonValue]], bool]
 """Whether a call asks a person first: always, never, or depending on its arguments."""
@@ -98,6 +110,10 @@ class ToolDefinition:
     result_shown_bytes: int | None = None
     queue: str | None = None
     """Celery queue of its steps; None is ``celeriac.tool``."""
+    idempotency_valid_seconds: float | None = None
+    """How long the provider knows the idempotency key after the first attempt; no attempt is made later."""
+    reconcile_after_seconds: float | None = None
+    """After how long its source can look up what became of a call (`ReconcilingToolSource`); None is never."""
     ordered: bool = False
     """Run one at a time in the model's order with the other ordered writes of a response."""
     source: str | None = None
@@ -119,14 +135,14 @@ class ToolDefinition:
             raise DefinitionError(
                 f"{self.name}: max_attempts is {self.max_attempts}; it must be ≥ 1"
             )
-        for name in ("approval_timeout_seconds", "timeout_seconds", "backoff_seconds"):
+        for name in _DURATIONS:
             seconds = getattr(self, name)
             # An infinite one would be found out only by a call that was made already.
             if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
                 raise DefinitionError(
                     f"{self.name}: {name} is {seconds}; it must be between 0 and a year, or None"
                 )
-            if seconds == 0 and name != "backoff_seconds":
+            if seconds == 0 and name not in {"backoff_seconds", "reconcile_after_seconds"}:
                 raise DefinitionError(f"{self.name}: {name} is 0; it must be > 0, or None")
         # Worked out once: every call and every approval compares it.
         object.__setattr__(self, "digest", self._digest())
@@ -192,8 +208,62 @@ class CachingToolSource(ToolSource, Protocol):
         """Close what is open; the process is about to end."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReconcileContext:
+    """Which call is looked up."""
+
+    session_id: str
+    call_id: str
+    idempotency_key: str
+    created_at: float
+    """When the call was made, in Unix seconds."""
+    settled_at: float
+    """When its outcome became unknown, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What a look-up found."""
+
+    happened: bool | None
+    """True: the call took effect. False: it did not, and certainly never will. None: that does not tell."""
+    result: JsonValue = None
+    note: str = ""
+    """What was found, for a person."""
+
+
+@runtime_checkable
+class ReconcilingToolSource(ToolSource, Protocol):
+    """A source that can look up what became of a call whose outcome is unknown."""
+
+    async def reconcile(
+        self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ReconcileContext
+    ) -> Reconciliation:
+        """Look it up, without changing anything; exactly one request to the outside.
+
+        Raises:
+            Exception: The look-up broke; it is made again.
+        """
+
+
+@runtime_checkable
+class DefinedToolSource(ToolSource, Protocol):
+    """A source whose tools are known when the agent is defined, and that is made ready when a worker starts."""
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """What is declared about its tools."""
+
+    def start(self) -> None:
+        """Check what the worker configures for it; called before any fork, so nothing is opened yet.
+
+        Raises:
+            ConfigurationError: The worker cannot start with it.
+        """
+
+
 class ToolPolicy(BaseModel):
-    """An agent's own word on a plain tool: its effect and whether it asks first."""
+    """An agent's own word on a tool: whether it asks first and, of a plain one, its effect."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 

@@ -17,7 +17,7 @@ from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import Settings, load_settings
 from celeriac.sessions.store.lives import Lives
 from celeriac.sessions.store.sessions import SessionStore
-from celeriac.sessions.tools import CachingToolSource
+from celeriac.sessions.tools import CachingToolSource, DefinedToolSource
 from celeriac.tasks.celery import app
 from celeriac.tasks.dispatch import open_store
 from celeriac.tasks.janitor import Janitor
@@ -108,6 +108,9 @@ def load_worker_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
         agents = load_agents(settings.agents)
         for agent in agents.values():
             require_allowed_models(agent, settings.model)
+            for source in agent.tool_sources:
+                if isinstance(source, DefinedToolSource):
+                    source.start()
         _Process.agents = agents
     return _Process.agents
 
