@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from celeriac.sessions.audit import Actor, AuditEntry, AuditPage
 from celeriac.sessions.built_in import parse_choices
 from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
 from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound
@@ -15,6 +16,7 @@ from celeriac.sessions.images import Image, read_image
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    Input,
     MessageSent,
     PlanExecuted,
     QuestionAnswered,
@@ -36,6 +38,7 @@ from celeriac.sessions.snapshot import (
     WorkerInfo,
 )
 from celeriac.sessions.state import SessionState, SessionStatus
+from celeriac.sessions.store.audit import AuditLog
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
@@ -55,13 +58,20 @@ class SessionClient:
     Args:
         store: The session store.
         settings: Sizes and defaults.
+        actor: Who acts, for the audit log.
     """
 
-    def __init__(self, store: SessionStore, settings: Settings) -> None:
+    def __init__(self, store: SessionStore, settings: Settings, actor: Actor | None = None) -> None:
         self._store = store
         self._settings = settings
         self._reader = SessionReader(store, settings)
         self._lists = SessionLists(store, self._reader, settings)
+        self._audit = AuditLog(store.client, settings)
+        self._actor = actor or Actor()
+
+    def acting_as(self, actor: Actor) -> SessionClient:
+        """Return a client whose acts the audit log says are this one's."""
+        return SessionClient(self._store, self._settings, actor)
 
     def ping(self) -> None:
         """Raise `StoreUnavailable` unless the store answers."""
@@ -107,7 +117,9 @@ class SessionClient:
         if message is not None or images:
             first = self._message(message or "", message_id, images, plan_mode=plan_mode)
         session_id = new_session_id()
-        self._store.create(session_id, chosen.name, name, first, _bytes_of(images))
+        self._store.create(
+            session_id, chosen.name, name, first, _bytes_of(images), actor=self._actor
+        )
         return SessionCreated(
             session_id=session_id,
             agent=chosen.name,
@@ -235,7 +247,7 @@ class SessionClient:
                     f"{len(loaded.state.queue)} messages wait already; wait or delete some.",
                     code="queue_full",
                 )
-            state = self._store.try_apply(message, loaded, _bytes_of(images))
+            state = self._store.try_apply(message, loaded, _bytes_of(images), self._actor)
             if state is not None:
                 return _sent(state, message.message_id)
 
@@ -245,7 +257,7 @@ class SessionClient:
         Raises:
             NotFound: Code ``unknown_message``: it does not wait (any more).
         """
-        self._store.apply(session_id, QueuedMessageDeleted(message_id))
+        self._apply(session_id, QueuedMessageDeleted(message_id))
 
     # --- control
 
@@ -282,7 +294,8 @@ class SessionClient:
             chosen = waiting if message_ids is None else message_ids
             if message_ids is not None and sent is not None:
                 chosen = (*chosen, sent.message_id)
-            if self._store.try_apply(TurnSteered(chosen, by), loaded) is not None:
+            steered = TurnSteered(chosen, by)
+            if self._store.try_apply(steered, loaded, actor=self._actor) is not None:
                 return
 
     def cancel_turn(
@@ -293,7 +306,7 @@ class SessionClient:
         Raises:
             Conflict: Codes ``no_open_turn`` and ``turn_ended`` (`turn_id` names another turn).
         """
-        self._store.apply(session_id, TurnCancelled(by=by, turn_id=turn_id))
+        self._apply(session_id, TurnCancelled(by=by, turn_id=turn_id))
 
     # --- decisions
 
@@ -332,7 +345,7 @@ class SessionClient:
             if call is None:
                 return self._decided_earlier(session_id, call_id, verb)
             decided = ApprovalDecided(call_id, verb, by, digest or call.digest, note)
-            state = self._store.try_apply(decided, loaded)
+            state = self._store.try_apply(decided, loaded, actor=self._actor)
             if state is not None:
                 return self._reader.calls(state, [call_id])[0]
 
@@ -372,7 +385,7 @@ class SessionClient:
             raise _not_to_be_answered(record)
         event = QuestionAnswered(call_id, self._checked_answer(record, answer), by)
         try:
-            state, _ = self._store.apply(session_id, event)
+            state = self._apply(session_id, event)
         except NotFound:
             raise _not_to_be_answered(self._reader.call(session_id, call_id)) from None
         return self._reader.calls(state, [call_id])[0]
@@ -405,7 +418,7 @@ class SessionClient:
             Conflict: Codes ``stale_plan`` (the plan has another revision now), ``no_plan``,
                 ``plan_completed``, ``turn_running``.
         """
-        self._store.apply(session_id, PlanExecuted(revision, by))
+        self._apply(session_id, PlanExecuted(revision, by))
 
     def reconcile(
         self,
@@ -427,8 +440,23 @@ class SessionClient:
         self._reader.call(session_id, call_id)
         kept = bounded_value(to_json_value(result), self._settings.result_kept_bytes)
         event = CallReconciled(call_id, succeeded, by, kept, _checked_note(note))
-        state, _ = self._store.apply(session_id, event)
+        state = self._apply(session_id, event)
         return self._reader.calls(state, [call_id])[0]
+
+    def _apply(self, session_id: str, event: Input) -> SessionState:
+        return self._store.apply(session_id, event, actor=self._actor)[0]
+
+    # --- audit log
+
+    def record(self, entry: AuditEntry) -> None:
+        """Log an act that changes no session (a login, a refusal) in the audit log."""
+        self._audit.record(entry)
+
+    def audit(
+        self, *, session_id: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> AuditPage:
+        """Read the audit log, newest first; `InvalidRequest` (``invalid_cursor``) for a bad cursor."""
+        return self._audit.page(session_id, cursor, limit)
 
     # --- reading
 

@@ -103,6 +103,9 @@ class Settings(BaseSettings):
     events_ttl_seconds: int = Field(24 * 3600, ge=60)
     """How long a quiet session's live events are kept."""
 
+    audit_max: int = Field(2_000, ge=100)
+    """Entries of the audit log kept in each of the 64 partitions, of logins, and of refused tokens."""
+
     # --- the web
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=1, le=65535)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime
 
 import click
 
+from celeriac.sessions.audit import Actor
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.snapshot import ApprovalItem
@@ -80,7 +82,10 @@ def settle_unknown(
     Raises:
         Refused: There is no such call, or its outcome is known.
     """
-    call = client.reconcile(session_id, call_id, succeeded=succeeded, by=by, note=note)
+    actor = Actor(way="cli", address=socket.gethostname(), own=False)
+    call = client.acting_as(actor).reconcile(
+        session_id, call_id, succeeded=succeeded, by=by, note=note
+    )
     did = "it took effect" if succeeded else "it did not take effect"
     click.echo(
         f"{call.tool} ({call.id}): {did}, as {by} says. The agent is told so in its next turn."

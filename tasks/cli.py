@@ -1,4 +1,4 @@
-"""The command line: ``celeriac dev | worker | web | doctor | models | unknown | reconcile | mcp``."""
+"""The command line: ``celeriac dev | worker | web | doctor | models | unknown | reconcile | audit | mcp``."""
 
 from __future__ import annotations
 
@@ -121,6 +121,20 @@ def reconcile(
             )
         )
     )
+
+
+@main.command()
+@click.option("--session", "session_id", default=None, help="Only entries about this session.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Most to list."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, an entry a line.")
+def audit(session_id: str | None, limit: int, *, as_json: bool) -> None:
+    """List decisions, operators' acts, logins and refusals, the newest first."""
+    from celeriac.tasks.audit_cli import list_audit  # noqa: PLC0415
+    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+
+    sys.exit(_told(lambda: list_audit(open_client(), session_id, limit=limit, as_json=as_json)))
 
 
 @main.group()

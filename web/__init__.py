@@ -10,6 +10,7 @@ from flask import Flask
 
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.settings import Settings, load_settings
+from celeriac.web.api_audit import api_audit
 from celeriac.web.api_calls import api_calls
 from celeriac.web.api_chat import api_chat
 from celeriac.web.api_events import api_events
@@ -23,6 +24,7 @@ from celeriac.web.keys import load_web_key
 from celeriac.web.operators import load_operators
 from celeriac.web.page_actions import page_actions
 from celeriac.web.page_approvals import page_approvals
+from celeriac.web.page_audit import page_audit
 from celeriac.web.page_login import page_login
 from celeriac.web.page_sessions import page_sessions
 from celeriac.web.parts import EXTENSION, Parts
@@ -68,11 +70,12 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
         api_calls,
         api_events,
         api_inbox,
+        api_audit,
         api_chat,
         api_images,
         api_openapi,
     ):
         app.register_blueprint(blueprint)
-    for blueprint in (page_sessions, page_actions, page_approvals, page_login):
+    for blueprint in (page_sessions, page_actions, page_approvals, page_audit, page_login):
         app.register_blueprint(blueprint)
     return app

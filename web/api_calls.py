@@ -7,9 +7,8 @@ from flask import Blueprint, Response
 from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.ids import CALL_ID_PATTERN, is_session_id
-from celeriac.web.auth import require_operator, require_session
+from celeriac.web.auth import acting, require_operator, require_session
 from celeriac.web.operators import Role
-from celeriac.web.parts import parts
 from celeriac.web.responses import model_response
 from celeriac.web.schemas import Answer, Decide, Reconcile, read_body
 
@@ -34,7 +33,7 @@ def decide(sid: str, call_id: str) -> Response:
     principal = require_session(sid, Role.APPROVER)
     check_call_id(call_id)
     body = read_body(Decide)
-    call = parts().client.decide(
+    call = acting(principal).decide(
         sid,
         call_id,
         DecisionVerb(body.decision),
@@ -51,7 +50,7 @@ def answer(sid: str, call_id: str) -> Response:
     principal = require_session(sid, Role.OPERATOR)
     check_call_id(call_id)
     body = read_body(Answer)
-    return model_response(parts().client.answer(sid, call_id, body.answer, by=principal.name))
+    return model_response(acting(principal).answer(sid, call_id, body.answer, by=principal.name))
 
 
 @api_calls.post("/reconcile")
@@ -62,7 +61,7 @@ def reconcile(sid: str, call_id: str) -> Response:
         raise NotFound(f"There is no session {sid[:64]!r}.", code="unknown_session")
     check_call_id(call_id)
     body = read_body(Reconcile)
-    call = parts().client.reconcile(
+    call = acting(principal).reconcile(
         sid,
         call_id,
         succeeded=body.outcome == "succeeded",

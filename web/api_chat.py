@@ -19,7 +19,7 @@ from celeriac.sessions.errors import Conflict
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.sessions.snapshot import Snapshot
 from celeriac.web.answers import ChatConversation
-from celeriac.web.auth import Principal, require_session
+from celeriac.web.auth import Principal, acting, require_session
 from celeriac.web.chat_chunks import split_approval_id
 from celeriac.web.chat_messages import ui_messages
 from celeriac.web.chat_stream import ChatTarget, chat_frames
@@ -73,7 +73,7 @@ def post_chat() -> Response:
     before = parts().client.snapshot(body.id)
     if last.role == "assistant":
         return _stream(body.id, _decide(before, last, principal))
-    return _stream(body.id, _send(before, last, body))
+    return _stream(body.id, _send(before, last, body, principal))
 
 
 @api_chat.get("/<sid>/stream")
@@ -95,13 +95,15 @@ def get_chat(sid: str) -> Response:
     return model_response(ChatConversation(id=sid, messages=messages))
 
 
-def _send(before: Snapshot, message: ChatMessage, body: ChatRequest) -> ChatTarget:
+def _send(
+    before: Snapshot, message: ChatMessage, body: ChatRequest, principal: Principal
+) -> ChatTarget:
     text = "\n\n".join(
         str(part.get("text", "")) for part in message.parts if part.get("type") == "text"
     )
     message_id = _message_id(message.id)
     known = next((one for one in before.messages if one.message_id == message_id), None)
-    parts().client.send_message(
+    acting(principal).send_message(
         before.session_id,
         text,
         message_id=message_id,
@@ -172,7 +174,7 @@ def _act(
         if call.status is CallStatus.AWAITING_APPROVAL and isinstance(approval, dict):
             _approve(session_id, call, approval, principal)
         elif call.status is CallStatus.AWAITING_ANSWER and part.get("state") == "output-available":
-            parts().client.answer(session_id, call.id, part.get("output"), by=principal.name)
+            acting(principal).answer(session_id, call.id, part.get("output"), by=principal.name)
     except Conflict:
         # Somebody was first; the stream shows what they decided.
         return
@@ -185,7 +187,7 @@ def _approve(
     approved, reason = approval.get("approved"), approval.get("reason")
     if call_id == call.id and isinstance(approved, bool):
         require_session(session_id, Role.APPROVER)
-        parts().client.decide(
+        acting(principal).decide(
             session_id,
             call.id,
             DecisionVerb.APPROVE if approved else DecisionVerb.REJECT,

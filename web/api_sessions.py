@@ -9,7 +9,7 @@ from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.sessions.snapshot import Snapshot
 from celeriac.sessions.state import SessionStatus
 from celeriac.web.answers import Accepted, SessionStarted, Steps
-from celeriac.web.auth import creator, require_operator, require_session
+from celeriac.web.auth import acting, creator, require_operator, require_session
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.responses import empty, model_response
@@ -32,10 +32,10 @@ api_sessions = Blueprint("api_sessions", __name__, url_prefix="/api/sessions")
 @api_sessions.post("")
 def create_session() -> Response:
     """Start a session; the server picks its id."""
-    creator()
+    principal = creator()
     accept_images()
     body = read_body(CreateSession, optional=True)
-    created = parts().client.create_session(
+    created = acting(principal).create_session(
         agent=body.agent,
         model=body.model,
         message=body.message,
@@ -104,10 +104,10 @@ def get_messages(sid: str) -> Response:
 @api_sessions.post("/<sid>/messages")
 def send_message(sid: str) -> Response:
     """Send a message; it starts a turn or waits in the queue."""
-    require_session(sid, Role.OPERATOR)
+    principal = require_session(sid, Role.OPERATOR)
     accept_images()
     body = read_body(SendMessage)
-    sent = parts().client.send_message(
+    sent = acting(principal).send_message(
         sid,
         body.text,
         message_id=body.message_id,
@@ -121,10 +121,10 @@ def send_message(sid: str) -> Response:
 @api_sessions.delete("/<sid>/queue/<message_id>")
 def delete_queued(sid: str, message_id: str) -> Response:
     """Take a message out of the queue."""
-    require_session(sid, Role.OPERATOR)
+    principal = require_session(sid, Role.OPERATOR)
     if MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
         raise NotFound("No such message is in the queue.", code="unknown_message")
-    parts().client.delete_queued(sid, message_id)
+    acting(principal).delete_queued(sid, message_id)
     return empty()
 
 
@@ -134,7 +134,7 @@ def steer(sid: str) -> Response:
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(Steer, optional=True)
     ids = None if body.message_ids is None else tuple(body.message_ids)
-    parts().client.steer(sid, message_ids=ids, text=body.text, by=principal.name)
+    acting(principal).steer(sid, message_ids=ids, text=body.text, by=principal.name)
     return model_response(Accepted(), 202)
 
 
@@ -143,7 +143,7 @@ def cancel(sid: str) -> Response:
     """Stop the open turn."""
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(CancelTurn, optional=True)
-    parts().client.cancel_turn(sid, turn_id=body.turn_id, by=principal.name)
+    acting(principal).cancel_turn(sid, turn_id=body.turn_id, by=principal.name)
     return model_response(Accepted(), 202)
 
 
@@ -152,7 +152,7 @@ def execute_plan(sid: str) -> Response:
     """Carry out the plan, as it was reviewed."""
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(ExecutePlan)
-    parts().client.execute_plan(sid, revision=body.revision, by=principal.name)
+    acting(principal).execute_plan(sid, revision=body.revision, by=principal.name)
     return model_response(Accepted(), 202)
 
 

@@ -16,8 +16,11 @@ from http import HTTPStatus
 import werkzeug.exceptions
 from flask import request, session
 
+from celeriac.sessions.audit import AuditAct
+from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.ids import is_session_id
+from celeriac.web.audit import actor, log_refusal
 from celeriac.web.logins import consume_login_code, issue_login_code
 from celeriac.web.operators import Operator, Role
 from celeriac.web.parts import parts
@@ -25,7 +28,9 @@ from celeriac.web.problems import Refusal
 
 __all__ = [
     "HOLDER_NAME",
+    "LOCAL_OPERATOR",
     "Principal",
+    "acting",
     "consume_login_code",
     "creator",
     "csrf_token",
@@ -84,6 +89,15 @@ class Principal:
 _ANONYMOUS = Principal("visitor")
 
 
+def acting(principal: Principal) -> SessionClient:
+    """Return the client whose acts are this principal's, as the audit log says."""
+    role = None if principal.role == Role.NOBODY else principal.role.name.lower()
+    own = principal.holds is not None
+    if role is None:
+        return parts().client.acting_as(actor(None, "session" if own else None, own=True))
+    return parts().client.acting_as(actor(principal.name, role, own=own))
+
+
 def require_session(session_id: str, need: Role) -> Principal:
     """Check access to one session over the API.
 
@@ -124,13 +138,22 @@ def hide_malformed_sessions() -> None:
 def _session_principal(session_id: str) -> Principal:
     bearer = _bearer_token()
     if bearer is not None:
-        operator = parts().operators.find(bearer)
-        return Principal(operator.name, operator.role) if operator else _ANONYMOUS
+        return _bearer_principal(bearer, session_id)
     token = request.headers.get(SESSION_HEADER)
     if token is not None:
-        opens = parts().key.opens(session_id, token)
-        return Principal(HOLDER_NAME, holds=session_id) if opens else _ANONYMOUS
+        if parts().key.opens(session_id, token):
+            return Principal(HOLDER_NAME, holds=session_id)
+        log_refusal(AuditAct.TOKEN_REFUSED, "not the token of this session", session_id)
+        return _ANONYMOUS
     return _cookie_session_principal(session_id, visitor())
+
+
+def _bearer_principal(token: str, session_id: str | None = None) -> Principal:
+    operator = parts().operators.find(token)
+    if operator is not None:
+        return Principal(operator.name, operator.role)
+    log_refusal(AuditAct.TOKEN_REFUSED, "no operator's token", session_id)
+    return _ANONYMOUS
 
 
 def _cookie_session_principal(session_id: str, known: Principal) -> Principal:
@@ -170,8 +193,7 @@ def require_operator(need: Role) -> Principal:
         if principal.role > Role.NOBODY and request.method not in _SAFE_METHODS:
             require_csrf()
     else:
-        operator = parts().operators.find(token)
-        principal = Principal(operator.name, operator.role) if operator else _ANONYMOUS
+        principal = _bearer_principal(token)
     if principal.role == Role.NOBODY:
         raise Refusal(
             HTTPStatus.UNAUTHORIZED,

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, JsonValue
 
+from celeriac.sessions.audit import AuditPage
 from celeriac.sessions.calls import CallRecord
 from celeriac.sessions.snapshot import MessagePage, SentMessage, SessionPage, Snapshot
 from celeriac.sessions.state import SessionStatus
@@ -267,6 +268,18 @@ CONTRACT: Mapping[str, Route] = {
         answer=answers.UnknownOutcomes,
         errors={400: "invalid_argument"},
         query=(_LIMIT,),
+    ),
+    "api_audit.get_audit": Route(
+        "Read the audit log: decisions, operators' acts, logins and refusals, newest first.",
+        Access.OPERATOR,
+        Role.OPERATOR,
+        answer=AuditPage,
+        errors={400: "invalid_argument, invalid_cursor"},
+        query=(
+            Query("session_id", {"type": "string"}, "Only entries about this session."),
+            Query("cursor", {"type": "string"}, "The `cursor` of the page before."),
+            _LIMIT,
+        ),
     ),
     "api_chat.post_chat": Route(
         "AI SDK: send the last message, or the decisions and answers in it, and stream the turn.",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from flask import Flask
 from markupsafe import Markup
 
-from celeriac.web import model_words, words
+from celeriac.web import audit_words, model_words, words
 from celeriac.web.auth import csrf_token, visitor
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
@@ -89,6 +89,8 @@ def register_filters(app: Flask) -> None:
         answer_facts=model_words.answer_facts,
         failure=model_words.failure_words,
         decided=words.decision_verb,
+        act=audit_words.act_words,
+        way=audit_words.way_words,
     )
     app.context_processor(_page_context)
 

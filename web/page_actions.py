@@ -11,7 +11,7 @@ from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.errors import InvalidRequest, NotFound, Refused
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.web.api_calls import check_call_id
-from celeriac.web.auth import Principal, page_principal, require_csrf
+from celeriac.web.auth import Principal, acting, page_principal, require_csrf
 from celeriac.web.operators import Role
 from celeriac.web.page_approvals import approvals_page
 from celeriac.web.page_parts import done, is_enhanced, typed
@@ -69,7 +69,7 @@ def send(sid: str) -> Response:
     def action() -> None:
         if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
-        parts().client.send_message(
+        acting(principal).send_message(
             sid,
             text,
             message_id=message_id,
@@ -88,7 +88,7 @@ def delete_queued(sid: str, message_id: str) -> Response:
     return _act(
         sid,
         principal,
-        lambda: parts().client.delete_queued(sid, _checked_message_id(message_id)),
+        lambda: acting(principal).delete_queued(sid, _checked_message_id(message_id)),
     )
 
 
@@ -99,7 +99,7 @@ def steer(sid: str, message_id: str) -> Response:
     return _act(
         sid,
         principal,
-        lambda: parts().client.steer(
+        lambda: acting(principal).steer(
             sid, message_ids=(_checked_message_id(message_id),), by=principal.name
         ),
     )
@@ -113,7 +113,7 @@ def cancel(sid: str) -> Response:
     return _act(
         sid,
         principal,
-        lambda: parts().client.cancel_turn(sid, turn_id=turn_id, by=principal.name),
+        lambda: acting(principal).cancel_turn(sid, turn_id=turn_id, by=principal.name),
     )
 
 
@@ -131,7 +131,7 @@ def decide(sid: str, call_id: str) -> Response:
         if decision not in set(DecisionVerb):
             raise InvalidRequest("Choose Approve or Reject.", code="invalid_decision")
         verb = DecisionVerb(decision)
-        parts().client.decide(sid, call_id, verb, by=principal.name, note=note, digest=digest)
+        acting(principal).decide(sid, call_id, verb, by=principal.name, note=note, digest=digest)
 
     return _act(sid, principal, action)
 
@@ -146,7 +146,7 @@ def answer(sid: str, call_id: str) -> Response:
     def action() -> None:
         choice = request.form.get("choice")
         given = text if choice is None else _chosen(sid, call_id, choice)
-        parts().client.answer(sid, call_id, given, by=principal.name)
+        acting(principal).answer(sid, call_id, given, by=principal.name)
 
     return _act(sid, principal, action, Kept(answers={call_id: text}))
 
@@ -169,7 +169,7 @@ def execute_plan(sid: str) -> Response:
     def action() -> None:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_revision")
-        parts().client.execute_plan(sid, revision=int(text), by=principal.name)
+        acting(principal).execute_plan(sid, revision=int(text), by=principal.name)
 
     return _act(sid, principal, action)
 
@@ -188,7 +188,7 @@ def reconcile(sid: str, call_id: str) -> Response:
     def action() -> None:
         if outcome not in {"succeeded", "failed"}:
             raise InvalidRequest("Say whether it happened.", code="invalid_outcome")
-        parts().client.reconcile(
+        acting(principal).reconcile(
             sid, call_id, succeeded=outcome == "succeeded", by=principal.name, note=note
         )
 

@@ -6,7 +6,17 @@ from http import HTTPStatus
 
 from flask import Blueprint, Response, render_template, request, url_for
 
-from celeriac.web.auth import consume_login_code, log_in, log_out, require_csrf
+from celeriac.sessions.audit import AuditAct
+from celeriac.web.audit import log_access, log_refusal
+from celeriac.web.auth import (
+    LOCAL_OPERATOR,
+    consume_login_code,
+    log_in,
+    log_out,
+    require_csrf,
+    visitor,
+)
+from celeriac.web.operators import Role
 from celeriac.web.page_parts import go
 from celeriac.web.parts import parts
 
@@ -35,15 +45,20 @@ def login() -> Response:
     code = request.form.get("code")
     if code:
         if not consume_login_code(parts().settings, code):
+            log_refusal(AuditAct.LOGIN_REFUSED, "a login link that is used up")
             return _page(
                 alert="This link was used already, or a newer one exists. Start the server again for a new link.",
                 status=HTTPStatus.FORBIDDEN,
             )
+        log_access(AuditAct.LOGIN, LOCAL_OPERATOR, Role.OPERATOR.name.lower())
         log_in(None)
         return go(url_for("page_sessions.show_sessions"))
     operator = parts().operators.find(request.form.get("operator_token", "").strip())
     if operator is None:
+        log_refusal(AuditAct.LOGIN_REFUSED, "no operator's token")
         return _page(alert="That token is not known here.", status=HTTPStatus.FORBIDDEN)
+    # First: nobody is let in whose login cannot be logged.
+    log_access(AuditAct.LOGIN, operator.name, operator.role.name.lower())
     log_in(operator)
     return go(url_for("page_sessions.show_sessions"))
 
@@ -52,5 +67,8 @@ def login() -> Response:
 def logout() -> Response:
     """Forget the login."""
     require_csrf()
+    known = visitor()
     log_out()
+    if known.role != Role.NOBODY:
+        log_access(AuditAct.LOGOUT, known.name, known.role.name.lower())
     return go(url_for("page_login.show_login"))

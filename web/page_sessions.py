@@ -15,6 +15,7 @@ from celeriac.sessions.state import SessionStatus
 from celeriac.web import words
 from celeriac.web.auth import (
     Principal,
+    acting,
     may_create_openly,
     own_sessions,
     page_principal,
@@ -113,7 +114,7 @@ def start_session() -> Response:
     require_csrf()
     text = typed("message")
     try:
-        created = parts().client.create_session(
+        created = acting(principal).create_session(
             agent=request.form.get("agent") or None,
             model=request.form.get("model") or None,
             message=text if text.strip() else None,

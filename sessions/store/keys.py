@@ -26,11 +26,13 @@ pack                  zset    permanent      id of an idle session, until packed
 index:<status>        zset    permanent      session id -> last activity
 approvals             zset    permanent      <session>:<call> -> since when it waits for a decision
 unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
+audit                 stream  permanent      decisions and operators' acts (JSON), capped: see `audit`
 ===================== ======= ============== ==========================================================
 
 Outside the partitions (prefix ``celeriac:``): `workers` and `agents`, hashes that workers refresh and prune, and
 `lives`, a hash of the processes that run steps. Each of those holds a subscription to a channel of its own,
-``life:<owner>``, for as long as it lives. The broker's own keys belong to Celery and kombu.
+``life:<owner>``, for as long as it lives. `audit:access` and `audit:refused` are capped streams of logins, and of
+refused logins and tokens. The broker's own keys belong to Celery and kombu.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ from celeriac.sessions.state import SessionStatus
 
 __all__ = [
     "AGENTS",
+    "AUDIT_ACCESS",
+    "AUDIT_REFUSED",
     "LIFE_CHANNEL",
     "LIVES",
     "PARTITIONS",
@@ -65,6 +69,8 @@ PARTITIONS = 64
 WORKERS = PREFIX + "workers"
 AGENTS = PREFIX + "agents"
 LIVES = PREFIX + "lives"
+AUDIT_ACCESS = PREFIX + "audit:access"
+AUDIT_REFUSED = PREFIX + "audit:refused"
 LIFE_CHANNEL = PREFIX + "life:"
 """What the channel of a process begins with; its owner id follows."""
 
@@ -118,6 +124,11 @@ class PartitionKeys:
     def unknown(self) -> str:
         """Calls whose outcome is unknown."""
         return self._base + "unknown"
+
+    @property
+    def audit(self) -> str:
+        """Decisions and operators' acts."""
+        return self._base + "audit"
 
     def status(self, status: SessionStatus) -> str:
         """Sessions of one status."""

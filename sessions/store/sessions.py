@@ -15,6 +15,7 @@ import redis
 from redis.typing import EncodableT
 
 from celeriac.sessions.advance import advance, start
+from celeriac.sessions.audit import Actor, AuditEntry, creation_entry, entry_of
 from celeriac.sessions.calls import CallRequest
 from celeriac.sessions.codec import read_record, read_state, read_timing, write_timing
 from celeriac.sessions.context import active_context
@@ -26,6 +27,7 @@ from celeriac.sessions.messages import Message
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, Step, StepName
 from celeriac.sessions.store import scripts
+from celeriac.sessions.store.audit import write_entry
 from celeriac.sessions.store.commit import Writes, commit_writes
 from celeriac.sessions.store.connection import DirectConnections, store_errors
 from celeriac.sessions.store.keys import PartitionKeys, SessionKeys, step_field
@@ -153,6 +155,8 @@ class SessionStore:
         model: str,
         first: Input | None,
         images: Mapping[str, bytes] | None = None,
+        *,
+        actor: Actor | None = None,
     ) -> SessionState:
         """Create a session, with its first message and its images if there is one; all in one commit."""
         with store_errors():
@@ -163,12 +167,17 @@ class SessionStore:
             begun = change
             change = cast("Change", advance(change.state, first, now, self.rules))
             change.history[:0] = begun.history
-        if self._commit(None, change, images=images) is not None:
+        entry = creation_entry(change.state, actor) if actor else None
+        if self._commit(None, change, images=images, entry=entry) is not None:
             raise CeleriacError(f"Session id {session_id!r} exists already.")
         return change.state
 
     def apply(
-        self, session_id: str, event: Input, loaded: Loaded | None = None
+        self,
+        session_id: str,
+        event: Input,
+        loaded: Loaded | None = None,
+        actor: Actor | None = None,
     ) -> tuple[SessionState, bool]:
         """Let something happen to a session; decides again as often as somebody else was quicker.
 
@@ -176,6 +185,7 @@ class SessionStore:
             session_id: The session.
             event: What happened.
             loaded: The session as read before, to save a round trip.
+            actor: Who does it, for the audit log; None is a worker.
 
         Returns:
             The state afterwards, and whether the input changed anything.
@@ -187,14 +197,18 @@ class SessionStore:
         for _ in range(_TOO_MANY_CONFLICTS):
             if loaded is None:
                 loaded = self.load(session_id)
-            made = self._try(event, loaded)
+            made = self._try(event, loaded, actor=actor)
             if isinstance(made, SessionState):
                 return made, made is not loaded.state
             loaded = made.now
         raise CeleriacError(f"Session {session_id} changes too fast; input {event!r} found no gap.")
 
     def try_apply(
-        self, event: Input, loaded: Loaded, images: Mapping[str, bytes] | None = None
+        self,
+        event: Input,
+        loaded: Loaded,
+        images: Mapping[str, bytes] | None = None,
+        actor: Actor | None = None,
     ) -> SessionState | None:
         """Let something happen to a session as it was read; once.
 
@@ -202,6 +216,7 @@ class SessionStore:
             event: What happened.
             loaded: The session.
             images: Bytes of the images that a message brings, by id.
+            actor: Who does it, for the audit log; None is a worker.
 
         Returns:
             The state afterwards (the very same when the input changes nothing), or None when somebody
@@ -210,11 +225,15 @@ class SessionStore:
         Raises:
             Refused: The input does not fit the state.
         """
-        made = self._try(event, loaded, images)
+        made = self._try(event, loaded, images, actor)
         return made if isinstance(made, SessionState) else None
 
     def _try(
-        self, event: Input, loaded: Loaded, images: Mapping[str, bytes] | None = None
+        self,
+        event: Input,
+        loaded: Loaded,
+        images: Mapping[str, bytes] | None = None,
+        actor: Actor | None = None,
     ) -> SessionState | _MovedOn:
         if isinstance(event, ToolEnded) and _is_late(event, loaded.state):
             event = replace(event, settled=self._settled(loaded.state.session_id, event.call_id))
@@ -222,7 +241,8 @@ class SessionStore:
         if change is None:
             return loaded.state
         guard = _guard_of(event, loaded.state)
-        return self._commit(loaded, change, guard, images) or change.state
+        entry = entry_of(event, loaded.state, actor) if actor else None
+        return self._commit(loaded, change, guard, images, entry) or change.state
 
     def claim(
         self,
@@ -302,6 +322,7 @@ class SessionStore:
         change: Change,
         guard: tuple[str, str] = ("", ""),
         images: Mapping[str, bytes] | None = None,
+        entry: AuditEntry | None = None,
     ) -> _MovedOn | None:
         state = change.state
         before = loaded.state if loaded else None
@@ -309,6 +330,8 @@ class SessionStore:
             if not fill_in_texts(self.client, change, self.settings):
                 return _MovedOn()
             writes = commit_writes(before, change, self.settings, images)
+            if entry is not None:
+                write_entry(writes, state.session_id, entry, self.settings)
             pushed = self._dispatcher.writes(state.session_id, change.send) if change.send else ()
             for key, message in pushed:
                 writes.add("LPUSH", key, message)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from celeriac.sessions.snapshot import AgentInfo, ToolInfo, WorkerInfo
 
-SEEN_AT = 1_796_040_000_000
+# A minute ago: agents are not forgotten yet, while the worker is no longer listed.
+SEEN_AT = int(time.time() * 1000) - 60_000
 
 
 def agent(name: str, *models: str) -> AgentInfo:

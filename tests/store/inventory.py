@@ -35,6 +35,8 @@ RULES = (
     Rule(_PARTITION + "index:(idle|running|waiting)", "zset"),
     Rule(_PARTITION + "approvals", "zset"),
     Rule(_PARTITION + "unknown", "zset"),
+    Rule(_PARTITION + "audit", "stream"),
+    Rule("celeriac:audit:(access|refused)", "stream"),
     Rule("celeriac:workers", "hash"),
     Rule("celeriac:agents", "hash"),
     Rule("celeriac:lives", "hash"),

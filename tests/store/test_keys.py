@@ -60,7 +60,15 @@ def all_names(session_id: str) -> list[str]:
     ]
     partition = keys.partition
     indexes = [partition.status(one) for one in SessionStatus]
-    return [*own, partition.wake, partition.pack, partition.approvals, partition.unknown, *indexes]
+    return [
+        *own,
+        partition.wake,
+        partition.pack,
+        partition.approvals,
+        partition.unknown,
+        partition.audit,
+        *indexes,
+    ]
 
 
 @pytest.mark.parametrize(("key", "slot"), KEYSLOTS.items())
@@ -79,7 +87,7 @@ def test_all_keys_of_a_session_are_in_one_slot() -> None:
     for _ in range(100):
         sid = new_session_id()
         names = all_names(sid)
-        assert len(set(names)) == len(names) == 16
+        assert len(set(names)) == len(names) == 17
         assert {re.findall(r"\{(.*?)\}", name)[0] for name in names} == {str(partition_of(sid))}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from celeriac.sessions.audit import Actor, AuditEntry, AuditPage
 from celeriac.sessions.built_in import parse_choices
 from celeriac.sessions.calls import CallRecord, CallStatus, Decision, DecisionVerb, ToolEffect
 from celeriac.sessions.client import SessionClient
@@ -52,8 +53,27 @@ class FakeClient(SessionClient):
         self.images: dict[str, bytes] = {}
         self.tool_names = ["cancel_order"]
         self.missing_tools: list[str] = []
+        self.actor = Actor()
+        self.recorded: list[AuditEntry] = []
         self._changed = threading.Condition()
         self._clock = itertools.count(NOON, 1000)
+
+    def acting_as(self, actor: Actor) -> SessionClient:
+        self.actor = actor
+        return self
+
+    def record(self, entry: AuditEntry) -> None:
+        self._check()
+        self.recorded.append(entry)
+
+    def audit(
+        self, *, session_id: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> AuditPage:
+        self._check()
+        if cursor is not None:
+            raise InvalidRequest("That is no cursor.", code="invalid_cursor")
+        named = [one for one in self.recorded if session_id in {None, one.session_id}]
+        return AuditPage(entries=tuple(reversed(named))[:limit], cursor=None)
 
     # --- what a test does in place of a worker
 
@@ -85,7 +105,7 @@ class FakeClient(SessionClient):
 
     def reply(self, sid: str, text: str) -> None:
         session = self.sessions[sid]
-        self._end_turn(session)
+        session.turn_id = None
         self.say(sid, text)
         self.publish(sid, EventType.TURN_ENDED, {"turn_id": "t1", "state": "answered"})
 
@@ -273,7 +293,7 @@ class FakeClient(SessionClient):
             self.change(
                 session_id, call.id, status=CallStatus.CANCELLED, cancelled_while=call.status
             )
-        self._end_turn(session)
+        session.turn_id = None
         self._add(session, Role.NOTICE, f"Stopped by {by}.")
 
     def decide(
@@ -363,8 +383,8 @@ class FakeClient(SessionClient):
             session_id=session.id,
             agent=session.agent,
             model=session.model,
-            title=self._title(session),
-            status=self._status(session),
+            title=session.title,
+            status=session.status,
             created_at=NOON,
             updated_at=NOON,
             turn=turn,
@@ -433,7 +453,7 @@ class FakeClient(SessionClient):
         rows = [
             self._summary(session)
             for session in reversed(self.sessions.values())
-            if status in {None, self._status(session)}
+            if status in {None, session.status}
         ]
         return SessionPage(sessions=tuple(rows[:limit]), cursor=None)
 
@@ -498,10 +518,6 @@ class FakeClient(SessionClient):
                 return item
         raise NotFound("That message is not queued.", code="unknown_message")
 
-    @staticmethod
-    def _end_turn(session: FakeSession) -> None:
-        session.turn_id = None
-
     def _add(
         self,
         session: FakeSession,
@@ -523,16 +539,6 @@ class FakeClient(SessionClient):
         )
         session.messages.append(message)
         self.publish(session.id, EventType.MESSAGE_ADDED, {"seq": message.seq, "role": role.value})
-
-    @staticmethod
-    def _title(session: FakeSession) -> str:
-        return session.messages[0].text[:60] if session.messages else ""
-
-    @staticmethod
-    def _status(session: FakeSession) -> SessionStatus:
-        if session.turn_id is None:
-            return SessionStatus.IDLE
-        return SessionStatus.WAITING if session.asking else SessionStatus.RUNNING
 
     @staticmethod
     def _steps(session: FakeSession) -> tuple[StepView, ...]:
@@ -562,8 +568,8 @@ class FakeClient(SessionClient):
             session_id=session.id,
             agent=session.agent,
             model=session.model,
-            title=self._title(session),
-            status=self._status(session),
+            title=session.title,
+            status=session.status,
             created_at=NOON,
             updated_at=NOON,
             turns=session.turns,
@@ -576,7 +582,7 @@ class FakeClient(SessionClient):
             ApprovalItem(
                 session_id=session.id,
                 agent=session.agent,
-                title=self._title(session),
+                title=session.title,
                 call=call,
                 since=NOON,
                 explanation="I would like to do this.",

@@ -9,7 +9,7 @@ from celeriac.sessions.events import StoredEvent
 from celeriac.sessions.messages import Message, Usage
 from celeriac.sessions.plans import Plan
 from celeriac.sessions.snapshot import QueuedMessageView
-from celeriac.sessions.state import StepName
+from celeriac.sessions.state import SessionStatus, StepName
 
 __all__ = ["WAITS", "FakeSession"]
 
@@ -40,3 +40,13 @@ class FakeSession:
     @property
     def asking(self) -> list[CallRecord]:
         return [call for call in self.calls.values() if call.status in WAITS]
+
+    @property
+    def title(self) -> str:
+        return self.messages[0].text[:60] if self.messages else ""
+
+    @property
+    def status(self) -> SessionStatus:
+        if self.turn_id is None:
+            return SessionStatus.IDLE
+        return SessionStatus.WAITING if self.asking else SessionStatus.RUNNING
