@@ -9,7 +9,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,9 @@ from celeriac.sessions.tools import (
     CachingToolSource,
     FunctionTool,
     InvalidArguments,
+    ReconcileContext,
+    Reconciliation,
+    ReconcilingToolSource,
     ToolContext,
     ToolDefinition,
     ToolListing,
@@ -51,6 +54,9 @@ _DESCRIPTION_CHARACTERS = 500
 _missing: dict[str, tuple[str, ...]] = {}
 """What was last told of each agent's missing tools."""
 
+Reconcile = Callable[
+    [Mapping[str, JsonValue], ReconcileContext], Coroutine[None, None, Reconciliation]
+]
 Invoke = Callable[[Mapping[str, JsonValue], ToolContext], object | Awaitable[object]]
 
 
@@ -66,6 +72,8 @@ class BoundTool:
     runs_async: bool
     built_in: BuiltInTool | None = None
     """Set for Celeriac's own tools, which no worker runs."""
+    reconcile: Reconcile | None = None
+    """Looks up what became of a call, where its source can."""
 
 
 class Toolset:
@@ -170,23 +178,27 @@ def _planned(
     tool: BoundTool,
 ) -> PlannedCall:
     definition = tool.definition
-    expires = definition.approval_timeout_seconds
     asks = needs_approval(definition.approval, arguments)
-    once = definition.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     return PlannedCall(
         reference=reference,
         request=request,
         requires_approval=asks,
         digest=approval_digest(definition, arguments),
         shown=definition.parts() if asks else {},
-        max_attempts=1 if once else definition.max_attempts,
+        max_attempts=definition.max_attempts,
         backoff_seconds=definition.backoff_seconds,
         queue=definition.queue,
         ordered=definition.ordered,
         shown_bytes=definition.result_shown_bytes,
-        approval_timeout_ms=None if expires is None else int(expires * 1000),
+        approval_timeout_ms=_milliseconds(definition.approval_timeout_seconds),
+        idempotency_valid_ms=_milliseconds(definition.idempotency_valid_seconds),
+        reconcile_after_ms=_milliseconds(definition.reconcile_after_seconds),
         built_in=tool.built_in,
     )
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
 
 
 def _sendable_name(name: str) -> str:
@@ -353,7 +365,16 @@ def _bind_source(source: ToolSource, definition: ToolDefinition) -> BoundTool:
     def invoke(arguments: Mapping[str, JsonValue], context: ToolContext) -> Awaitable[object]:
         return source.call(definition, arguments, context)
 
-    return BoundTool(definition, invoke, partial(_validate, validator), runs_async=True)
+    reconcile = None
+    if isinstance(source, ReconcilingToolSource) and definition.reconcile_after_seconds is not None:
+        reconcile = partial(source.reconcile, definition)
+    return BoundTool(
+        definition,
+        invoke,
+        partial(_validate, validator),
+        runs_async=True,
+        reconcile=reconcile,
+    )
 
 
 def _validate(validator: Validator, arguments: Mapping[str, JsonValue]) -> None:

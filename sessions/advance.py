@@ -7,19 +7,28 @@ random histories. What it returns is committed as a whole or not at all.
 
 from __future__ import annotations
 
-from celeriac.sessions import built_in_rules, call_rules, late_rules, model_rules, turn_rules
+from celeriac.sessions import (
+    built_in_rules,
+    call_rules,
+    late_rules,
+    model_rules,
+    turn_rules,
+    unknown_rules,
+)
 from celeriac.sessions.calls import CallStatus, Decision, DecisionVerb
 from celeriac.sessions.draft import Change, Draft, Rules
 from celeriac.sessions.errors import Conflict, NotFound
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    CheckRequested,
     ContextCompacted,
     ContextFull,
     Input,
     MessageSent,
     ModelInterrupted,
     ModelReplied,
+    OutcomeFound,
     PlanExecuted,
     QuestionAnswered,
     QueuedMessageDeleted,
@@ -102,7 +111,7 @@ def _apply(draft: Draft, event: Input) -> bool:
             return turn_rules.cancelled(draft, event)
         case PlanExecuted():
             return turn_rules.plan_executed(draft, event)
-        case ApprovalDecided() | QuestionAnswered() | CallReconciled():
+        case ApprovalDecided() | QuestionAnswered() | CallReconciled() | CheckRequested():
             return _call_decided(draft, event)
         case WokenUp():
             return _woken_up(draft, event)
@@ -110,7 +119,9 @@ def _apply(draft: Draft, event: Input) -> bool:
             return _step_reported(draft, event)
 
 
-def _call_decided(draft: Draft, event: ApprovalDecided | QuestionAnswered | CallReconciled) -> bool:
+def _call_decided(
+    draft: Draft, event: ApprovalDecided | QuestionAnswered | CallReconciled | CheckRequested
+) -> bool:
     """A person says something about a call."""
     match event:
         case ApprovalDecided():
@@ -120,7 +131,9 @@ def _call_decided(draft: Draft, event: ApprovalDecided | QuestionAnswered | Call
             turn_rules.go_on(draft)
             return True
         case CallReconciled():
-            return _call_reconciled(draft, event)
+            return unknown_rules.call_reconciled(draft, event)
+        case CheckRequested():
+            return unknown_rules.check_requested(draft, event)
 
 
 def _step_reported(draft: Draft, event: StepReport) -> bool:
@@ -136,6 +149,8 @@ def _step_reported(draft: Draft, event: StepReport) -> bool:
             return _step_returned(draft, event)
         case ToolChanged():
             return _tool_changed(draft, event)
+        case OutcomeFound():
+            return _outcome_found(draft, event)
 
 
 def _claimed_step(draft: Draft, step_id: str, token: int) -> Step | None:
@@ -174,6 +189,14 @@ def _tool_ended(draft: Draft, event: ToolEnded) -> bool:
     return late_rules.tool_ended_late(draft, event)
 
 
+def _outcome_found(draft: Draft, event: OutcomeFound) -> bool:
+    step = _claimed_step(draft, event.step_id, event.token)
+    if step is None:
+        return False
+    unknown_rules.outcome_found(draft, step, event)
+    return True
+
+
 def _step_failed(draft: Draft, event: StepFailed) -> bool:
     step = _claimed_step(draft, event.step_id, event.token)
     if step is None:
@@ -183,6 +206,9 @@ def _step_failed(draft: Draft, event: StepFailed) -> bool:
 
 
 def _attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) -> None:
+    if step.name.background:
+        unknown_rules.check_broke(draft, step, event, word)
+        return
     call = draft.state.call(step.call_id) if step.call_id else None
     if call is None:
         model_rules.model_attempt_broke(draft, step, event, word)
@@ -199,7 +225,7 @@ def _step_returned(draft: Draft, event: StepReturned) -> bool:
     draft.attempt_ended(step, "returned", note=why)
     again = step.evolve(timing=draft.sent_now())
     draft.replace_step(again)
-    if draft.turn.control is not None:
+    if not step.name.background and draft.turn.control is not None:
         call_rules.cancel_unstarted(draft)
         turn_rules.go_on(draft)
     else:
@@ -256,23 +282,6 @@ def _decided_before(decision: Decision | None, event: ApprovalDecided) -> bool:
     raise Conflict(
         f"Call {event.call_id} was already {decision.describe()}.", code="already_decided"
     )
-
-
-def _call_reconciled(draft: Draft, event: CallReconciled) -> bool:
-    unknown = next((entry for entry in draft.state.unknown if entry.id == event.call_id), None)
-    if unknown is None:
-        raise Conflict(
-            f"The outcome of call {event.call_id} is not unknown (any more).", code="not_unknown"
-        )
-    call_rules.settle_unknown_later(
-        draft,
-        unknown,
-        succeeded=event.succeeded,
-        by=event.by,
-        result=event.result,
-        note=event.note,
-    )
-    return True
 
 
 def _woken_up(draft: Draft, event: WokenUp) -> bool:

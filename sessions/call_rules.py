@@ -15,42 +15,26 @@ Where no attempt was ever handed to the tool, the call is failed and says that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pydantic import JsonValue
-
 from celeriac.sessions import built_in_rules
-from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, ToolEffect
+from celeriac.sessions.calls import DID_NOT_RUN, CallStatus, ToolEffect
 from celeriac.sessions.draft import Draft
 from celeriac.sessions.inputs import PlannedCall, StepFailed, ToolChanged, ToolEnded
-from celeriac.sessions.jsonsafe import truncate_text
-from celeriac.sessions.state import (
-    ControlVerb,
-    OpenCall,
-    Step,
-    StepName,
-    StepTiming,
-    UnknownCall,
-)
+from celeriac.sessions.retry_rules import retry, wait_ms
+from celeriac.sessions.state import ControlVerb, OpenCall, Step, StepName
+from celeriac.sessions.unknown_rules import settle_unknown
 
 __all__ = [
     "approval_expired",
     "ask_for_approval",
     "attempt_broke",
-    "backoff_ms",
     "begin",
     "cancel_unstarted",
     "definition_changed",
     "open_call",
     "rejected",
-    "retry",
-    "settle_unknown_later",
     "start_call",
     "tool_ended",
 ]
-
-_STATE_TEXT_BYTES = 2_000
-"""How much of an error the control state keeps; history and records have all of it."""
 
 
 def open_call(draft: Draft, planned: PlannedCall) -> None:
@@ -74,6 +58,8 @@ def open_call(draft: Draft, planned: PlannedCall) -> None:
         ordered=planned.ordered,
         shown_bytes=planned.shown_bytes,
         approval_timeout_ms=planned.approval_timeout_ms,
+        idempotency_valid_ms=planned.idempotency_valid_ms,
+        reconcile_after_ms=planned.reconcile_after_ms,
     )
     draft.update_turn(calls=(*draft.turn.calls, call))
     if planned.refused is not None:
@@ -127,11 +113,10 @@ def definition_changed(draft: Draft, call: OpenCall, event: ToolChanged) -> None
     once = event.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     if once and call.attempts > 0 and call.effect is not ToolEffect.READ:
         why = f"it was tried before a deploy; now it may run only once. {event.reason}"
-        _settle_unknown(draft, call, why)
+        settle_unknown(draft, call, why)
         return
     if event.effect is not None:
-        attempts = 1 if once else call.max_attempts
-        call = draft.update_call(call.id, effect=event.effect, max_attempts=attempts)
+        call = draft.update_call(call.id, effect=event.effect)
     call = draft.update_call(call.id, shown=event.shown)
     ask_for_approval(draft, call, event.digest, event.reason)
 
@@ -143,7 +128,7 @@ def rejected(draft: Draft, call: OpenCall) -> None:
         return
     said = f" They said: {call.decision.note}" if call.decision and call.decision.note else ""
     error = f"An earlier attempt was made; a person then rejected the next one.{said}"
-    _settle_unknown(draft, call, error)
+    settle_unknown(draft, call, error)
 
 
 def approval_expired(draft: Draft, call: OpenCall, step: Step) -> None:
@@ -156,7 +141,7 @@ def approval_expired(draft: Draft, call: OpenCall, step: Step) -> None:
     elif call.effect is ToolEffect.READ:
         draft.settle(call, CallStatus.FAILED, error=why)
     else:
-        _settle_unknown(draft, call, f"an earlier attempt was made; then {why}")
+        settle_unknown(draft, call, f"an earlier attempt was made; then {why}")
 
 
 def tool_ended(draft: Draft, call: OpenCall, step: Step, ended: ToolEnded) -> None:
@@ -182,8 +167,15 @@ def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, 
         word: How the history names it: ``failed`` or ``lost``.
     """
     if failed.entered:
-        call = draft.update_call(call.id, attempts=call.attempts + 1)
+        call = draft.update_call(
+            call.id,
+            attempts=call.attempts + 1,
+            first_attempt_at=call.first_attempt_at or step.timing.claimed_at or draft.now,
+        )
     error, retryable = _bounded_wait(draft, failed)
+    if retryable and not _key_lasts(draft, call, step, failed):
+        error, retryable = f"{error} (its provider does not know the key any longer)", False
+    # An attempt that certainly did nothing uses none of a write that has only one.
     once = call.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     may_repeat = not (once and call.attempts > 0)
     if retryable and may_repeat and step.attempt < call.max_attempts and not draft.turn.control:
@@ -200,7 +192,7 @@ def attempt_broke(draft: Draft, call: OpenCall, step: Step, failed: StepFailed, 
     status, error = _used_up(call, error)
     draft.end_step(step, word if status is CallStatus.FAILED else status.value, error=error)
     if status is CallStatus.OUTCOME_UNKNOWN:
-        _settle_unknown(draft, call, error, token=failed.token if failed.entered else 0)
+        settle_unknown(draft, call, error, token=failed.token if failed.entered else 0)
     else:
         draft.settle(call, status, error=error)
 
@@ -213,6 +205,11 @@ def _bounded_wait(draft: Draft, failed: StepFailed) -> tuple[str, bool]:
     return failed.error, failed.retryable
 
 
+def _key_lasts(draft: Draft, call: OpenCall, step: Step, failed: StepFailed) -> bool:
+    next_at = draft.now + wait_ms(draft, step, failed.delay_ms, call.backoff_seconds)
+    return call.key_is_valid_at(next_at)
+
+
 def _used_up(call: OpenCall, error: str) -> tuple[CallStatus, str]:
     if call.attempts == 0:
         return CallStatus.FAILED, DID_NOT_RUN + error
@@ -221,42 +218,9 @@ def _used_up(call: OpenCall, error: str) -> tuple[CallStatus, str]:
     return CallStatus.OUTCOME_UNKNOWN, error
 
 
-def retry(
-    draft: Draft,
-    step: Step,
-    error: str,
-    *,
-    delay_ms: int | None,
-    backoff_seconds: float | None,
-    word: str,
-    facts: Mapping[str, object] | None = None,
-) -> None:
-    """Schedule the next attempt of a step; the wait holds no worker and no message."""
-    draft.attempt_ended(step, word, error=error, note="will be tried again", facts=facts)
-    wait = backoff_ms(draft, step.attempt, backoff_seconds) if delay_ms is None else delay_ms
-    at = draft.now + wait
-    timing = StepTiming(not_before=at, due=at) if wait else draft.sent_now()
-    again = step.evolve(
-        attempt=step.attempt + 1,
-        last_error=truncate_text(error, _STATE_TEXT_BYTES),
-        last_failure=(facts or {}).get("failure"),
-        timing=timing,
-    )
-    draft.replace_step(again)
-    if wait == 0:
-        draft.change.send.append(again)
-
-
-def backoff_ms(draft: Draft, attempt: int, base_seconds: float | None) -> int:
-    """Return the wait before the attempt after `attempt`: it doubles, up to a maximum."""
-    rules = draft.rules
-    base = rules.retry_base_ms if base_seconds is None else int(base_seconds * 1000)
-    return int(min(base * 2 ** (attempt - 1), max(rules.retry_max_ms, base)))
-
-
 def cancel_unstarted(draft: Draft) -> None:
     """Close everything that nobody has started: ready steps, waits, and retries that are waiting."""
-    for step in draft.state.steps:
+    for step in draft.state.turn_steps:
         if step.timing.claimed:
             continue
         draft.end_step(step, CallStatus.CANCELLED.value)
@@ -265,7 +229,7 @@ def cancel_unstarted(draft: Draft) -> None:
             continue
         if call.attempts > 0 and call.effect is not ToolEffect.READ:
             why = f"; the last attempt: {step.last_error}" if step.last_error else ""
-            _settle_unknown(draft, call, f"stopped before it could be tried again{why}")
+            settle_unknown(draft, call, f"stopped before it could be tried again{why}")
         else:
             _cancel(draft, call, call.status if step.name.waits else _ready_status(step))
     for call in draft.turn.calls:
@@ -282,63 +246,3 @@ def _cancel(draft: Draft, call: OpenCall, was: CallStatus) -> None:
     steered = control is not None and control.verb is ControlVerb.STEER
     reason = "The user sent a new message instead." if steered else "The user stopped the turn."
     draft.settle(call, CallStatus.CANCELLED, error=reason, cancelled_while=was)
-
-
-def _settle_unknown(draft: Draft, call: OpenCall, error: str, *, token: int = 0) -> None:
-    draft.settle(call, CallStatus.OUTCOME_UNKNOWN, error=error)
-    unknown = UnknownCall(
-        id=call.id,
-        tool=call.tool,
-        attempts=call.attempts,
-        decision=call.decision,
-        token=token,
-    )
-    draft.update(unknown=(*draft.state.unknown, unknown))
-
-
-def settle_unknown_later(
-    draft: Draft,
-    unknown: UnknownCall,
-    *,
-    succeeded: bool,
-    by: str,
-    result: JsonValue = None,
-    error: str | None = None,
-    note: str | None = None,
-    token: int = 0,
-) -> None:
-    """Settle a call whose outcome was unknown, and tell the model if it was told "unknown".
-
-    Args:
-        draft: The change in the making.
-        unknown: The call.
-        succeeded: Whether it happened.
-        by: Who found out.
-        result: What it returned, if known.
-        error: Why it failed, if known.
-        note: What the person said who found out.
-        token: Fencing token of the claim whose report settles it.
-    """
-    status = CallStatus.SUCCEEDED if succeeded else CallStatus.FAILED
-    draft.change.outcomes[unknown.id] = CallOutcome(
-        status=status,
-        result=result,
-        error=error,
-        reconciled_by=by,
-        note=note,
-        attempts=unknown.attempts,
-        settled_at=draft.now,
-        decision=unknown.decision,
-        token=token,
-    )
-    draft.update(unknown=tuple(old for old in draft.state.unknown if old.id != unknown.id))
-    if draft.state.call(unknown.id) is not None:
-        draft.update_call(unknown.id, status=status)
-    draft.call_event(unknown.id, unknown.tool, status)
-    if unknown.told_model:
-        word = "it did happen" if succeeded else "it did not happen"
-        said = note or error
-        detail = f" ({truncate_text(said, _STATE_TEXT_BYTES)})" if said else ""
-        draft.tell_model(
-            f"The outcome of the earlier call {unknown.id} of {unknown.tool} is now known: {word}{detail}."
-        )

@@ -173,11 +173,15 @@ class Draft:
         queue: str | None = None,
         attempt: int = 1,
         due: int | None = None,
+        delay_ms: int = 0,
     ) -> Step:
-        """Open a step: a wait (with the time it ends, if any) or work that is sent to the broker now."""
+        """Open a step: a wait (with the time it ends, if any) or work that is sent now, or after a delay."""
         number = self.state.steps_made + 1
         if name.waits:
             timing = StepTiming(not_before=self.now, due=due, sends=NEVER_SENT)
+        elif delay_ms:
+            at = self.now + delay_ms
+            timing = StepTiming(not_before=at, due=at)
         else:
             timing = self.sent_now()
         step = Step(
@@ -190,7 +194,7 @@ class Draft:
             timing=timing,
         )
         self.update(steps=(*self.state.steps, step), steps_made=number)
-        if not name.waits:
+        if timing.sends > 0:
             self.change.send.append(step)
         return step
 
@@ -225,14 +229,13 @@ class Draft:
         facts: Mapping[str, object] | None = None,
     ) -> None:
         """Write one attempt (or wait) of a step into the history, with the facts of its model call if any."""
-        call = self.state.call(step.call_id) if step.call_id else None
         record = StepRecord(
             id=step.id,
             name=step.name,
             status=status,
             turn_id=self.state.turn.id if self.state.turn else None,
             call_id=step.call_id,
-            tool=call.tool if call else None,
+            tool=self._tool_of(step.call_id),
             attempt=step.attempt,
             started_at=step.timing.claimed_at or step.created_at,
             ended_at=self.now,
@@ -249,6 +252,14 @@ class Draft:
             status=status,
             error=error,
         )
+
+    def _tool_of(self, call_id: str | None) -> str | None:
+        if call_id is None:
+            return None
+        known = self.state.call(call_id) or next(
+            (entry for entry in self.state.unknown if entry.id == call_id), None
+        )
+        return known.tool if known else None
 
     def transition(
         self, name: StepName, *, status: str = "succeeded", note: str | None = None

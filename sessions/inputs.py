@@ -25,12 +25,14 @@ from celeriac.sessions.messages import CallReference, ItemsApi, Usage
 __all__ = [
     "ApprovalDecided",
     "CallReconciled",
+    "CheckRequested",
     "ContextCompacted",
     "ContextFull",
     "Input",
     "MessageSent",
     "ModelInterrupted",
     "ModelReplied",
+    "OutcomeFound",
     "PlanExecuted",
     "PlannedCall",
     "QuestionAnswered",
@@ -101,6 +103,8 @@ class PlannedCall:
     ordered: bool = False
     shown_bytes: int | None = None
     approval_timeout_ms: int | None = None
+    idempotency_valid_ms: int | None = None
+    reconcile_after_ms: int | None = None
     built_in: BuiltInTool | None = None
     """Set for Celeriac's own tools: no worker runs them."""
 
@@ -271,6 +275,29 @@ class CallReconciled:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRequested:
+    """A person wants a call with an unknown outcome looked up at its provider."""
+
+    call_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeFound:
+    """`ReconcileCall` looked up what became of a call."""
+
+    step_id: str
+    token: int
+    call_id: str
+    happened: bool | None
+    """None when what was found does not tell."""
+    by: str
+    """Who was asked."""
+    result: JsonValue = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WokenUp:
     """The wake index says that somebody must look at the session."""
 
@@ -292,6 +319,7 @@ StepReport = (
     | StepFailed
     | StepReturned
     | ToolChanged
+    | OutcomeFound
 )
 """What a worker says of the step that it claimed."""
 
@@ -304,6 +332,7 @@ Input = (
     | QuestionAnswered
     | PlanExecuted
     | CallReconciled
+    | CheckRequested
     | WokenUp
     | StepReport
 )

@@ -11,6 +11,7 @@ from celeriac.sessions.calls import DID_NOT_RUN, CallStatus, LateResult, ToolEff
 from celeriac.sessions.draft import Draft
 from celeriac.sessions.inputs import SettledCall, StepFailed, StepReturned, ToolEnded
 from celeriac.sessions.state import OpenCall, UnknownCall
+from celeriac.sessions.unknown_rules import settle_unknown_later
 
 __all__ = ["did_not_run", "settles_open_call", "tool_ended_late"]
 
@@ -22,7 +23,7 @@ def settles_open_call(draft: Draft, call: OpenCall, event: ToolEnded) -> bool:
 
     Only a success does: that one attempt failed says nothing about the next.
     """
-    step = next((step for step in draft.state.steps if step.call_id == call.id), None)
+    step = next((step for step in draft.state.turn_steps if step.call_id == call.id), None)
     if step is None or not event.succeeded:
         return False
     call_rules.tool_ended(draft, call, step, event)
@@ -33,7 +34,7 @@ def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
     """Settle an unknown outcome, or keep the result on the record of a call that is settled."""
     unknown = _unknown(draft, event.call_id)
     if unknown is not None and (event.succeeded or unknown.attempts <= 1):
-        call_rules.settle_unknown_later(
+        settle_unknown_later(
             draft,
             unknown,
             succeeded=event.succeeded,
@@ -68,7 +69,7 @@ def did_not_run(draft: Draft, event: StepFailed | StepReturned, why: str) -> boo
     unknown = _unknown(draft, event.call_id)
     if unknown is None or unknown.attempts != 1 or unknown.token != event.token:
         return False
-    call_rules.settle_unknown_later(
+    settle_unknown_later(
         draft, unknown, succeeded=False, by=_BY, error=DID_NOT_RUN + why, token=event.token
     )
     return True

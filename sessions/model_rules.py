@@ -15,6 +15,7 @@ from celeriac.sessions.inputs import (
     StepFailed,
 )
 from celeriac.sessions.messages import Role, Usage
+from celeriac.sessions.retry_rules import retry
 from celeriac.sessions.state import Step, StepName
 
 __all__ = [
@@ -118,7 +119,7 @@ def model_attempt_broke(draft: Draft, step: Step, event: StepFailed, word: str) 
     rules = draft.rules
     too_long = event.delay_ms is not None and event.delay_ms > rules.provider_wait_max_ms
     if event.retryable and not too_long and step.attempt < rules.model_attempts:
-        call_rules.retry(
+        retry(
             draft,
             step,
             event.error,

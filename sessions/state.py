@@ -22,6 +22,7 @@ __all__ = [
     "MOST_COMPACTIONS",
     "NEVER_SENT",
     "SCHEMA_VERSION",
+    "STATE_TEXT_BYTES",
     "Control",
     "ControlVerb",
     "OpenCall",
@@ -39,6 +40,9 @@ SCHEMA_VERSION = 1
 
 MOST_COMPACTIONS = 2
 """So many compactions of a turn may fail to help; then the model is called with what there is."""
+
+STATE_TEXT_BYTES = 2_000
+"""How much of an error the control state keeps; history and records have all of it."""
 
 NEVER_SENT = -1
 """`StepTiming.sends` of a wait: there is no message for it, and no worker can claim it."""
@@ -84,11 +88,17 @@ class StepName(StrEnum):
     RESUME_TURN = "ResumeTurn"
     APPLY_TURN_CONTROL = "ApplyTurnControl"
     RECORD_TURN_FAILURE = "RecordTurnFailure"
+    RECONCILE_CALL = "ReconcileCall"
 
     @property
     def waits(self) -> bool:
         """Whether the step is a wait: nobody claims it, somebody or the time ends it."""
         return self in _WAITS
+
+    @property
+    def background(self) -> bool:
+        """Whether the step belongs to no turn: nothing waits for it, and no steer or stop touches it."""
+        return self is StepName.RECONCILE_CALL
 
 
 _WAITS = frozenset(
@@ -159,8 +169,20 @@ class OpenCall(_Part):
     """A write that runs only when the ordered writes before it in the response have succeeded."""
     shown_bytes: int | None = None
     """How much of the result the model reads; None is the worker's default."""
+    idempotency_valid_ms: int | None = None
+    """How long after the first attempt the provider knows the key: nothing is tried again later."""
+    reconcile_after_ms: int | None = None
+    """When its source can look up an unknown outcome; None is never."""
     attempts: int = 0
     """Attempts that were handed to the tool, or may have been."""
+    first_attempt_at: int | None = None
+    """When the first of them began."""
+
+    def key_is_valid_at(self, now: int) -> bool:
+        """Whether the provider still knows the key of the first attempt, if there was one."""
+        if self.idempotency_valid_ms is None or self.first_attempt_at is None:
+            return True
+        return now <= self.first_attempt_at + self.idempotency_valid_ms
 
 
 class ControlVerb(StrEnum):
@@ -227,6 +249,13 @@ class UnknownCall(_Part):
     token: int = 0
     """Fencing token of the claim that left it unknown; 0 when that was not a claim's end."""
     told_model: bool = False
+    queue: str | None = None
+    reconcile_after_ms: int | None = None
+    """See `OpenCall.reconcile_after_ms`."""
+    checked_at: int | None = None
+    """When it was last looked up without learning how it ended."""
+    checked_note: str | None = None
+    """What was found then."""
 
 
 class SessionState(_Part):
@@ -259,9 +288,20 @@ class SessionState(_Part):
         """Idle without a turn; waiting when every open step waits; else running."""
         if self.turn is None:
             return SessionStatus.IDLE
-        if self.steps and all(step.name.waits for step in self.steps):
+        steps = self.turn_steps
+        if steps and all(step.name.waits for step in steps):
             return SessionStatus.WAITING
         return SessionStatus.RUNNING
+
+    @property
+    def turn_steps(self) -> tuple[Step, ...]:
+        """The open steps of the turn."""
+        return tuple(step for step in self.steps if not step.name.background)
+
+    @property
+    def background_steps(self) -> tuple[Step, ...]:
+        """The open steps that belong to no turn."""
+        return tuple(step for step in self.steps if step.name.background)
 
     @property
     def wake_at(self) -> int | None:

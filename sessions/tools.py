@@ -106,6 +106,7 @@ class ToolDefinition:
     """How long a call waits for a decision before it counts as not run; None is for ever."""
     timeout_seconds: float | None = None
     max_attempts: int = 3
+    """Of a write that must not be repeated only attempts count that certainly did nothing."""
     backoff_seconds: float | None = None
     result_shown_bytes: int | None = None
     queue: str | None = None
@@ -377,7 +378,8 @@ def tool(
         approval_timeout_seconds: How long a call waits for the decision before it counts as not run; None is
             for ever.
         timeout_seconds: Longest time of one attempt; None is no limit.
-        max_attempts: Attempts of a read or an idempotent write; another write has exactly one.
+        max_attempts: Attempts of a read or an idempotent write. Another write has exactly one; it is only tried
+            again where it certainly did nothing (`ToolNotRun`).
         backoff_seconds: First wait before the next attempt; it doubles. None is the worker's default.
         result_shown_bytes: How much of the result the model reads; None is the worker's default.
         queue: Celery queue of its steps; None is ``celeriac.tool``.

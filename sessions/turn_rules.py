@@ -166,7 +166,7 @@ def go_on(draft: Draft) -> None:
     """Take the turn further once no step of it is open: resume, apply a control, or call the model."""
     if draft.turn.calls:
         write_order.take_next(draft)
-    if draft.state.steps:
+    if draft.state.turn_steps:
         return
     if draft.turn.calls:
         _resume(draft)

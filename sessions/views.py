@@ -33,7 +33,7 @@ def call_record(
         The call as people see it.
     """
     call = state.call(request.id)
-    step = next((step for step in state.steps if step.call_id == request.id), None)
+    step = next((step for step in state.turn_steps if step.call_id == request.id), None)
     known: dict[str, object] = dict(request)
     if call is not None:
         known |= _open_fields(call, step)
@@ -101,7 +101,7 @@ def turn_view(state: SessionState) -> TurnView | None:
         model_calls=turn.model_calls,
         plan_mode=turn.plan_mode,
         usage=turn.usage,
-        steps=tuple(_step_view(step) for step in state.steps),
+        steps=tuple(_step_view(step) for step in state.turn_steps),
     )
 
 

@@ -42,6 +42,7 @@ def make_app(settings: Settings) -> Celery:
             "celeriac.tasks.compact_context",
             "celeriac.tasks.call_tool",
             "celeriac.tasks.call_single_attempt_tool",
+            "celeriac.tasks.reconcile_call",
         ),
         task_queues=[queue_named(MODEL_QUEUE), queue_named(TOOL_QUEUE)],
         task_default_queue=MODEL_QUEUE,

@@ -9,6 +9,7 @@ __all__ = [
     "CALL_TOOL",
     "COMPACT_CONTEXT",
     "MODEL_QUEUE",
+    "RECONCILE_CALL",
     "RUN_MODEL",
     "TASKS",
     "TOOL_QUEUE",
@@ -20,6 +21,7 @@ RUN_MODEL = "celeriac.run_model"
 COMPACT_CONTEXT = "celeriac.compact_context"
 CALL_TOOL = "celeriac.call_tool"
 CALL_SINGLE_ATTEMPT_TOOL = "celeriac.call_single_attempt_tool"
+RECONCILE_CALL = "celeriac.reconcile_call"
 
 MODEL_QUEUE = "celeriac.model"
 TOOL_QUEUE = "celeriac.tool"
@@ -29,6 +31,7 @@ _TASKS = {
     StepName.COMPACT_CONTEXT: COMPACT_CONTEXT,
     StepName.CALL_TOOL: CALL_TOOL,
     StepName.CALL_SINGLE_ATTEMPT_TOOL: CALL_SINGLE_ATTEMPT_TOOL,
+    StepName.RECONCILE_CALL: RECONCILE_CALL,
 }
 
 _MODEL_STEPS = frozenset({StepName.RUN_MODEL, StepName.COMPACT_CONTEXT})

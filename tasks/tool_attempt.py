@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from celeriac.connectors.toolset import BoundTool
 from celeriac.sessions.approvals import approval_digest
 from celeriac.sessions.calls import CallRequest
-from celeriac.sessions.errors import ToolFailed, ToolNotRun
+from celeriac.sessions.errors import ToolFailed, ToolNotRun, ToolOutcomeUnknown
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.inputs import Input, StepFailed, ToolChanged, ToolEnded
 from celeriac.sessions.jsonsafe import (
@@ -78,6 +78,10 @@ def _prepare(here: Runtime, claim: Claim) -> tuple[BoundTool, dict[str, JsonValu
     changed = _must_ask_again(claim, tool, request)
     if changed is not None:
         return changed
+    if call is not None and not call.key_is_valid_at(claim.loaded.now):
+        return _not_entered(
+            claim, "its provider does not know the key of the first attempt any longer"
+        )
     try:
         tool.validate(request.arguments)
     except InvalidArguments as error:
@@ -178,6 +182,8 @@ class _Attempt:
             return self._ended(error=_message(error))
         except ToolNotRun as error:
             return _not_run(self._claim, error)
+        except ToolOutcomeUnknown as error:
+            return self._unsure(error)
         except TimeoutError:
             raise
         except BaseException as error:  # noqa: BLE001 - a broken attempt, even SystemExit, has an outcome
@@ -225,6 +231,14 @@ class _Attempt:
     def broke(self, error: str) -> StepFailed:
         """Say that the attempt broke after the tool had been entered."""
         return StepFailed(self._claim.step.id, self._claim.token, error, self._call_id)
+
+    def _unsure(self, error: ToolOutcomeUnknown) -> StepFailed:
+        wait = error.retry_after_seconds
+        return dataclasses.replace(
+            self.broke(clean_text(str(error))),
+            retryable=error.repeatable,
+            delay_ms=None if wait is None else int(wait * 1000),
+        )
 
     def _ended(self, *, result: JsonValue = None, error: str | None = None) -> ToolEnded:
         return ToolEnded(

@@ -409,7 +409,7 @@ class SessionStore:
         loaded = self.load(session_id)
         keys = SessionKeys.of(session_id)
         writes = Writes(keys.session)
-        if loaded.state.turn is not None:
+        if loaded.state.turn is not None or loaded.state.steps:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
         else:

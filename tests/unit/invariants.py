@@ -32,7 +32,12 @@ from celeriac.sessions.views import session_summary, turn_view
 
 STATE_MAX_BYTES = 16_000
 MODEL_STEPS = {StepName.RUN_MODEL, StepName.COMPACT_CONTEXT}
-WORK = {*MODEL_STEPS, StepName.CALL_TOOL, StepName.CALL_SINGLE_ATTEMPT_TOOL}
+WORK = {
+    *MODEL_STEPS,
+    StepName.CALL_TOOL,
+    StepName.CALL_SINGLE_ATTEMPT_TOOL,
+    StepName.RECONCILE_CALL,
+}
 WAITS = {
     StepName.AWAIT_TOOL_APPROVAL: CallStatus.AWAITING_APPROVAL,
     StepName.AWAIT_QUESTION_ANSWER: CallStatus.AWAITING_ANSWER,
@@ -56,7 +61,7 @@ def check_change(
     check_state(state)
     _check_outcomes(change, settled)
     _check_sends(change, now)
-    _check_steps(before, change)
+    _check_steps(before, change, now)
     _check_serialises(change)
 
 
@@ -64,10 +69,10 @@ def check_state(state: SessionState) -> None:
     """Never stuck, never idle with work, never large."""
     assert (state.status is SessionStatus.IDLE) == (state.turn is None)
     if state.turn is None:
-        assert state.steps == ()
-        assert state.wake_at is None
+        assert state.turn_steps == ()
+        assert (state.wake_at is None) == (state.steps == ())
     else:
-        assert state.steps, "an open turn without an open step never ends"
+        assert state.turn_steps, "an open turn without an open step never ends"
     for step in state.steps:
         _check_step(step)
     ids = [step.id for step in state.steps]
@@ -96,7 +101,7 @@ def _check_calls(state: SessionState) -> None:
     calls = state.turn.calls if state.turn else ()
     before: list[OpenCall] = []
     for call in calls:
-        steps = [step for step in state.steps if step.call_id == call.id]
+        steps = [step for step in state.turn_steps if step.call_id == call.id]
         writes = [one for one in before if one.ordered]
         if call.ordered and not all(one.status is CallStatus.SUCCEEDED for one in writes):
             assert (steps, call.attempts) == ([], 0), f"{call.id} began before its turn"
@@ -108,10 +113,14 @@ def _check_calls(state: SessionState) -> None:
         waits = WAITS.get(steps[0].name) if steps else None
         assert waits is (call.status if call.status in WAITS.values() else None)
     known = {call.id for call in calls}
-    assert all(step.call_id in known for step in state.steps if step.call_id is not None)
+    assert all(step.call_id in known for step in state.turn_steps if step.call_id is not None)
     assert not calls or all(step.name not in MODEL_STEPS for step in state.steps)
     unknown = [entry.id for entry in state.unknown]
     assert len(set(unknown)) == len(unknown)
+    checked = [step.call_id for step in state.background_steps]
+    assert len(set(checked)) == len(checked), "one look-up of a call at a time"
+    waiting = [step.call_id for step in state.background_steps if not step.timing.claimed]
+    assert set(waiting) <= set(unknown), "nothing is looked up that is known"
 
 
 def _check_outcomes(change: Change, settled: Mapping[str, CallOutcome]) -> None:
@@ -146,7 +155,7 @@ def _check_sends(change: Change, now: int) -> None:
     assert len({step.id for step in change.send}) == len(change.send)
 
 
-def _check_steps(before: SessionState, change: Change) -> None:
+def _check_steps(before: SessionState, change: Change, now: int) -> None:
     """Every step that was open is open still or written into the history; new ids are new."""
     state = change.state
     recorded = {record.id for record in change.history}
@@ -157,7 +166,11 @@ def _check_steps(before: SessionState, change: Change) -> None:
     assert all(int(step_id[1:]) <= state.steps_made for step_id in open_now)
     # Each work step that became ready in this very commit is sent with it.
     sent = {step.id for step in change.send}
-    fresh = {step.id for step in state.steps if step.name in WORK and step.id not in old}
+    fresh = {
+        step.id
+        for step in state.steps
+        if step.name in WORK and step.id not in old and step.timing.not_before <= now
+    }
     assert fresh <= sent
 
 

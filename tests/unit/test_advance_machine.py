@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,18 +18,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pydantic import JsonValue
 
 from celeriac.sessions.built_in import BuiltInTool
-from celeriac.sessions.calls import DID_NOT_RUN, CallOutcome, CallStatus, DecisionVerb, ToolEffect
+from celeriac.sessions.calls import CallOutcome, CallStatus, DecisionVerb
 from celeriac.sessions.context import choose_cut
 from celeriac.sessions.errors import Refused
 from celeriac.sessions.inputs import (
     ApprovalDecided,
+    CheckRequested,
     ContextCompacted,
     ContextFull,
     Input,
     ModelInterrupted,
     ModelReplied,
+    OutcomeFound,
     PlanExecuted,
-    PlannedCall,
     QuestionAnswered,
     QueuedMessageDeleted,
     StepFailed,
@@ -38,45 +39,16 @@ from celeriac.sessions.inputs import (
     ToolEnded,
 )
 from celeriac.sessions.messages import Role
-from celeriac.sessions.plans import TodoStatus
 from celeriac.sessions.state import Step, StepName
-from tests.unit.world import EFFECTS, ONCE, World, planned, question, timer, todos
+from tests.unit.machine_parts import PEOPLE, Call, Claimed, check_truth, opened, response
+from tests.unit.world import ONCE, PROVIDER, World
 
 ERRORS = ["it broke", "HTTP 503", "\ufffd", "x" * 300]
 DELAYS = [None, None, 0, 1, 700, 60_000, 900_001]
 VERBS = list(DecisionVerb)
 ANSWERS: list[JsonValue] = ["yes", False, 0, "", {"size": 3}, []]
-STATUSES = [status.value for status in TodoStatus]
 _ANSWER = CallStatus.AWAITING_ANSWER
 _TIMER = CallStatus.AWAITING_TIMER
-
-
-@dataclass
-class Claimed:
-    """A claim that some worker holds, or believes to hold."""
-
-    step: Step
-    entered: bool = False
-    """Whether the worker handed the call to its tool."""
-
-
-@dataclass
-class Call:
-    """What really happened to a call, as nobody but the test knows."""
-
-    effect: ToolEffect
-    asks: bool
-    refused: bool
-    built_in: BuiltInTool | None = None
-    due: int | None = None
-    """When the time of a wait is over."""
-    entered: int = 0
-    approved: bool = False
-    returned: set[int] = field(default_factory=set)
-    """Tokens of the attempts that returned and whose worker said so."""
-    failed_for_certain: bool = False
-    answers: list[JsonValue] = field(default_factory=list)
-    """Answers that were taken."""
 
 
 class Sessions(RuleBasedStateMachine):
@@ -116,6 +88,8 @@ class Sessions(RuleBasedStateMachine):
             ),
             "a_wait_comes_to_its_end": 3 * bool(self._waiting(_TIMER)),
             "a_person_reconciles": bool(world.state.unknown),
+            "a_person_has_it_looked_up": bool(world.state.unknown),
+            "a_look_up_ends": 4 * bool(self._claims("looking")),
             "a_slow_worker_enters_its_tool": bool(self._claims("outside")),
             "every_worker_is_thought_dead": 5 * bool(self._claims("any")),
             "a_model_call_ends": bool(self._claims("model")),
@@ -229,6 +203,8 @@ class Sessions(RuleBasedStateMachine):
             match dice.choice(possible):
                 case Step() as step:
                     self._claim(step)
+                case claimed if claimed.step.name.background:
+                    self._look_up(claimed, dice)
                 case claimed if claimed.step.call_id is None:
                     self._model_answers(claimed, dice)
                 case claimed if claimed.entered:
@@ -241,7 +217,7 @@ class Sessions(RuleBasedStateMachine):
         assert claimed is not None
         self.claims.append(Claimed(claimed))
         call = self.calls.get(step.call_id or "")
-        if call is not None:
+        if call is not None and not step.name.background:
             assert call.built_in is None, "a worker is to run what nobody runs"
             assert not call.refused, "a call that cannot run is to be run"
             assert call.approved or not call.asks, "a call is to be run without its approval"
@@ -261,6 +237,19 @@ class Sessions(RuleBasedStateMachine):
         call.entered += 1
         assert call.effect is not ONCE or call.entered == 1, "a single-attempt tool ran twice"
 
+    def _look_up(self, claimed: Claimed, dice: Random) -> None:
+        step = claimed.step
+        there = True if self.calls[step.call_id or ""].entered else None
+        happened = dice.choice([there, None])
+        token, call_id = step.timing.token, step.call_id or ""
+        self._report(claimed, OutcomeFound(step.id, token, call_id, happened=happened, by=PROVIDER))
+
+    def a_look_up_ends(self, dice: Random) -> None:
+        self._look_up(dice.choice(self._claims("looking")), dice)
+
+    def a_person_has_it_looked_up(self, dice: Random) -> None:
+        self._asked(CheckRequested(dice.choice(self.world.state.unknown).id, "Ann"))
+
     def a_slow_worker_enters_its_tool(self, dice: Random) -> None:
         """Perhaps long after it was thought dead."""
         self._enter(dice.choice(self._claims("outside")))
@@ -272,14 +261,11 @@ class Sessions(RuleBasedStateMachine):
             "model": lambda one: one.step.call_id is None,
             "entered": lambda one: one.entered,
             "unused": lambda one: not one.entered,
-            "late": lambda one: (
-                one.step.call_id is not None and not self.world.step_is_open(one.step)
-            ),
-            "outside": lambda one: one.step.call_id is not None and not one.entered,
+            "looking": lambda one: one.step.name.background,
+            "late": lambda one: one.runs_tool and not self.world.step_is_open(one.step),
+            "outside": lambda one: one.runs_tool and not one.entered,
             "approved": lambda one: (
-                not one.entered
-                and one.step.call_id is not None
-                and self.calls[one.step.call_id].approved
+                not one.entered and one.runs_tool and self.calls[one.step.call_id or ""].approved
             ),
         }[kind]
         return [claimed for claimed in self.claims if fits(claimed)]
@@ -302,7 +288,7 @@ class Sessions(RuleBasedStateMachine):
 
     def _model_replies(self, claimed: Claimed, dice: Random, *, refused: bool = False) -> None:
         step, turn = claimed.step, self.world.state.turn
-        calls = _response(dice, len(self.calls), plan_only=bool(turn and turn.plan_mode))
+        calls = response(dice, len(self.calls), plan_only=bool(turn and turn.plan_mode))
         if calls and refused:
             calls[0] = replace(calls[0], refused="no such tool")
         text = "" if calls else "done"
@@ -311,7 +297,7 @@ class Sessions(RuleBasedStateMachine):
         stopped = turn is not None and turn.control is not None
         if self._report(claimed, ModelReplied(step.id, step.timing.token, text, calls)):
             for call in calls:
-                self.calls[call.request.id] = _opened(call, self.world.now)
+                self.calls[call.request.id] = opened(call, self.world.now)
             written = sum(
                 call.built_in is BuiltInTool.WRITE_TODOS and call.refused is None for call in calls
             )
@@ -438,15 +424,15 @@ class Sessions(RuleBasedStateMachine):
             self._check_nothing_is_lost(call_id, outcome, call)
             if call.built_in is not None:
                 self._check_built_in(outcome, call)
-            elif outcome.reconciled_by != "Ann":
-                _check_truth(outcome, call)
+            elif outcome.reconciled_by not in PEOPLE:
+                check_truth(outcome, call)
 
     def _check_nothing_is_lost(self, call_id: str, outcome: CallOutcome, call: Call) -> None:
         """Of what was returned one result is the call's, or is kept on its record as late."""
         late = self.world.late.get(call_id)
         kept = [record.token for record in (outcome, late) if record is not None]
         assert not call.returned or call.returned.intersection(kept), "a result was lost"
-        by_tool = outcome.status is CallStatus.SUCCEEDED and outcome.reconciled_by != "Ann"
+        by_tool = outcome.status is CallStatus.SUCCEEDED and outcome.reconciled_by not in PEOPLE
         if len(call.returned) <= 1 + by_tool:
             assert call.returned <= set(kept), "a result was lost"
         if late is not None and late.succeeded:
@@ -509,70 +495,13 @@ class Sessions(RuleBasedStateMachine):
                 world.reply(step=claimed)
             elif step.name is StepName.COMPACT_CONTEXT:
                 world.compacts(step=claimed)
+            elif step.name.background:
+                world.finds(claimed, None)
             else:
                 world.ended(claimed)
         if world.state.wake_at is not None:
             world.now = max(world.now, world.state.wake_at)
             world.wake()
-
-
-def _response(dice: Random, first: int, *, plan_only: bool) -> list[PlannedCall]:
-    """The calls of a response, of every kind and mixed; none is a final answer."""
-    ids = [f"call_{first + number}" for number in range(dice.choice([0, 1, 1, 2, 3, 5]))]
-    kinds = [BuiltInTool.WRITE_TODOS] if plan_only else [None, None, None, *BuiltInTool]
-    return [_call(dice, call_id, dice.choice(kinds)) for call_id in ids]
-
-
-def _call(dice: Random, call_id: str, kind: BuiltInTool | None) -> PlannedCall:
-    match kind:
-        case BuiltInTool.ASK_USER:
-            return question(call_id)
-        case BuiltInTool.DURABLE_WAIT:
-            return timer(call_id, dice.choice([1, 5, 3_600, 30 * 24 * 3_600]))
-        case BuiltInTool.WRITE_TODOS:
-            return todos(call_id, look=dice.choice(STATUSES), write=dice.choice(STATUSES))
-        case None:
-            asks = dice.random() < 0.4
-            expires = dice.choice([None, 2_000, 60_000]) if asks else None
-            return planned(
-                call_id,
-                dice.choice(EFFECTS),
-                asks=asks,
-                approval_timeout_ms=expires,
-                ordered=dice.random() < 0.5,
-            )
-
-
-def _opened(call: PlannedCall, now: int) -> Call:
-    arguments = call.request.arguments
-    seconds = arguments.get("seconds") if isinstance(arguments, dict) else None
-    return Call(
-        call.request.effect,
-        call.requires_approval,
-        call.refused is not None,
-        call.built_in,
-        due=now + int(seconds * 1000) if isinstance(seconds, (int, float)) else None,
-    )
-
-
-def _check_truth(outcome: CallOutcome, call: Call) -> None:
-    """Compare an outcome with what really happened; nothing is known for certain but what was reported."""
-    untouched = call.entered == 0 or call.effect is ToolEffect.READ
-    match outcome.status:
-        case CallStatus.SUCCEEDED:
-            assert call.returned
-        case CallStatus.FAILED:
-            assert untouched or call.failed_for_certain
-        case CallStatus.OUTCOME_UNKNOWN:
-            assert not call.returned, "a result was lost"
-        case CallStatus.REJECTED:
-            assert untouched
-            assert call.asks
-        case _:
-            assert untouched
-    assert outcome.attempts <= (1 if call.effect is ONCE else 3)
-    assert not (outcome.error or "").startswith(DID_NOT_RUN) or call.entered == 0
-    assert not call.refused or outcome.attempts == 0
 
 
 # Generous: a busy machine must not make it flicker.

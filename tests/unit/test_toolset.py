@@ -104,8 +104,8 @@ def test_a_good_call_is_planned_as_its_tool_declares() -> None:
     assert made.reference.arguments == '{"note": "hello"}', "the model's own text is kept"
 
 
-def test_a_single_attempt_tool_has_one_attempt_whatever_it_declares() -> None:
-    assert plan("ship", '{"order": {"id": 1}}').max_attempts == 1
+def test_a_single_attempt_tool_declares_how_often_it_may_be_tried_without_having_run() -> None:
+    assert plan("ship", '{"order": {"id": 1}}').max_attempts == 3
 
 
 @pytest.mark.parametrize("arguments", ["", "  ", "{}", " {} "])
@@ -245,7 +245,7 @@ def test_a_policy_sets_effect_and_approval_and_leaves_the_rest() -> None:
     looked = plan("look_up", tools=tools)
     assert (looked.requires_approval, looked.request.effect) == (True, ToolEffect.READ)
     marked = plan("mark", '{"note": "x"}', tools=tools)
-    assert (marked.request.effect, marked.max_attempts) == (ToolEffect.NON_IDEMPOTENT_WRITE, 1)
+    assert marked.request.effect is ToolEffect.NON_IDEMPOTENT_WRITE
     assert not plan("refund", '{"amount": 5}', tools=tools).requires_approval
 
 

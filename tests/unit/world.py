@@ -31,11 +31,13 @@ from celeriac.sessions.images import ImageReference
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    CheckRequested,
     ContextCompacted,
     ContextFull,
     Input,
     MessageSent,
     ModelReplied,
+    OutcomeFound,
     PlanExecuted,
     PlannedCall,
     QuestionAnswered,
@@ -67,6 +69,7 @@ RULES = Rules()
 READ = ToolEffect.READ
 IDEMPOTENT = ToolEffect.IDEMPOTENT_WRITE
 ONCE = ToolEffect.NON_IDEMPOTENT_WRITE
+PROVIDER = "the provider"
 EFFECTS = (READ, IDEMPOTENT, ONCE)
 
 
@@ -84,6 +87,8 @@ def planned(
     built_in: BuiltInTool | None = None,
     arguments: JsonValue = None,
     ordered: bool = False,
+    reconcile_after_ms: int | None = None,
+    idempotency_valid_ms: int | None = None,
 ) -> PlannedCall:
     """A call as the toolset would plan it; its tool is named after its Call ID unless it is built in."""
     tool = built_in.value if built_in else call_id.removeprefix("call_") + "_tool"
@@ -108,6 +113,8 @@ def planned(
         approval_timeout_ms=approval_timeout_ms,
         built_in=built_in,
         ordered=ordered,
+        reconcile_after_ms=reconcile_after_ms,
+        idempotency_valid_ms=idempotency_valid_ms,
     )
 
 
@@ -279,6 +286,9 @@ class World:
     ) -> bool:
         return self.apply(CallReconciled(call_id, succeeded, "Ann", result, note))
 
+    def ask_for_check(self, call_id: str = "call_a") -> bool:
+        return self.apply(CheckRequested(call_id, "Ann"))
+
     # --- what workers do
 
     def start_model(self) -> Step:
@@ -364,6 +374,33 @@ class World:
         return self.apply(
             StepFailed(
                 step.id, token, error, step.call_id, retryable, entered, delay_ms, kind, usage
+            )
+        )
+
+    @property
+    def checks(self) -> list[Step]:
+        """The look-ups that are open."""
+        return list(self.state.background_steps)
+
+    def start_check(self) -> Step:
+        """Claim the one look-up that is open."""
+        (step,) = self.checks
+        return self._started(step)
+
+    def finds(
+        self, step: Step, happened: bool | None, *, result: JsonValue = None, note: str = ""
+    ) -> bool:
+        """Let a look-up end."""
+        token = step.timing.token
+        return self.apply(
+            OutcomeFound(
+                step.id,
+                token,
+                step.call_id or "",
+                happened=happened,
+                by=PROVIDER,
+                result=result,
+                note=note,
             )
         )
 
