@@ -193,6 +193,14 @@ class CallRecord(_Record):
     answered_by: str | None = None
     cancelled_while: CallStatus | None = None
     settled_at: int | None = None
+    checkable: bool = False
+    """Of an unknown outcome: whether it can be looked up at the provider."""
+    checking_at: int | None = None
+    """When that will be done, or was begun."""
+    checked_at: int | None = None
+    """When it was last looked up without learning how the call ended."""
+    checked_note: str | None = None
+    """What was found then."""
     late_result: LateResult | None = None
     """A result that came after the call had been settled otherwise; it is kept, and changes nothing."""
     decision: Decision | None = None

@@ -16,6 +16,7 @@ from celeriac.sessions.images import Image, read_image
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    CheckRequested,
     Input,
     MessageSent,
     PlanExecuted,
@@ -441,6 +442,17 @@ class SessionClient:
         kept = bounded_value(to_json_value(result), self._settings.result_kept_bytes)
         event = CallReconciled(call_id, succeeded, by, kept, _checked_note(note))
         state = self._apply(session_id, event)
+        return self._reader.calls(state, [call_id])[0]
+
+    def check_call(self, session_id: str, call_id: str, *, by: str) -> CallRecord:
+        """Have a call with an unknown outcome looked up at its provider now; one look-up goes on at a time.
+
+        Raises:
+            NotFound: Code ``unknown_call``.
+            Conflict: Codes ``not_unknown`` and ``not_checkable``.
+        """
+        self._reader.call(session_id, call_id)
+        state = self._apply(session_id, CheckRequested(call_id, by))
         return self._reader.calls(state, [call_id])[0]
 
     def _apply(self, session_id: str, event: Input) -> SessionState:

@@ -52,6 +52,7 @@ def call_record(
             "settled_at": outcome.settled_at,
             "decision": outcome.decision or known.get("decision"),
         }
+    known |= _look_up_fields(request.id, state)
     known["late_result"] = late
     known.setdefault("status", CallStatus.PENDING)
     return CallRecord.model_validate(known)
@@ -71,6 +72,21 @@ def _open_fields(call: OpenCall, step: Step | None) -> dict[str, object]:
         "last_error": step.last_error if step else None,
         "next_attempt_at": step.timing.not_before if step and _is_retrying(step) else None,
         "waits_until": step.timing.due if step and step.name.waits else None,
+    }
+
+
+def _look_up_fields(call_id: str, state: SessionState) -> dict[str, object]:
+    unknown = next((entry for entry in state.unknown if entry.id == call_id), None)
+    if unknown is None:
+        return {}
+    check = next((step for step in state.background_steps if step.call_id == call_id), None)
+    return {
+        "checkable": unknown.reconcile_after_ms is not None,
+        "checking_at": None
+        if check is None
+        else check.timing.claimed_at or check.timing.not_before,
+        "checked_at": unknown.checked_at,
+        "checked_note": unknown.checked_note,
     }
 
 

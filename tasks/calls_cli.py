@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 import click
 
 from celeriac.sessions.audit import Actor
+from celeriac.sessions.calls import CallRecord
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.jsonsafe import dump_json
 from celeriac.sessions.snapshot import ApprovalItem
 
-__all__ = ["list_unknown", "settle_unknown"]
+__all__ = ["check_unknown", "list_unknown", "settle_unknown"]
 
 _SHOWN_CHARACTERS = 300
 
@@ -38,6 +39,8 @@ def list_unknown(client: SessionClient, *, limit: int) -> int:
         f"{len(items)} of unknown outcome.{more} Look at the provider, then say what you found:"
     )
     click.echo("  celeriac reconcile SESSION CALL --succeeded|--failed [--note TEXT]")
+    if any(item.call.checkable for item in items):
+        click.echo("or have it looked up where that is possible: celeriac check SESSION CALL")
     return 0
 
 
@@ -52,9 +55,42 @@ def _lines(item: ApprovalItem) -> str:
         f"  tool       {call.tool}, since {since} UTC, {call.effect.value.replace('_', ' ')}",
         f"  arguments  {arguments}",
         f"  why        {call.error or 'the attempt gave no answer'}",
+        *_look_up(call),
         f"  session    {item.title or '(no title)'} (agent {item.agent})",
     ]
     return "\n".join(lines)
+
+
+def _look_up(call: CallRecord) -> list[str]:
+    if call.checked_at is not None:
+        at = datetime.fromtimestamp(call.checked_at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return [f"  looked up  {at} UTC: {call.checked_note or 'nothing was found'}"]
+    if call.checking_at is not None:
+        return ["  looked up  not yet; it will be"]
+    return []
+
+
+def check_unknown(client: SessionClient, session_id: str, call_id: str, *, by: str) -> int:
+    """Have a call of unknown outcome looked up at its provider.
+
+    Args:
+        client: The sessions.
+        session_id: The session.
+        call_id: The call.
+        by: Who asks.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Refused: There is no such call, its outcome is known, or it cannot be looked up.
+    """
+    call = client.check_call(session_id, call_id, by=by)
+    click.echo(
+        f"{call.tool} ({call.id}) is being looked up; `celeriac unknown` shows what was found, unless that "
+        "settles it."
+    )
+    return 0
 
 
 def settle_unknown(

@@ -100,6 +100,19 @@ def unknown(limit: int) -> None:
 @main.command()
 @click.argument("session")
 @click.argument("call")
+@click.option("--by", default=None, help="Who asks [your login name].")
+def check(session: str, call: str, by: str | None) -> None:
+    """Have a call of unknown outcome looked up at its provider now."""
+    from celeriac.tasks.calls_cli import check_unknown  # noqa: PLC0415
+    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+
+    name = by or getpass.getuser()
+    sys.exit(_told(lambda: check_unknown(open_client(), session, call, by=name)))
+
+
+@main.command()
+@click.argument("session")
+@click.argument("call")
 @click.option("--succeeded", "outcome", flag_value="succeeded", help="It took effect.")
 @click.option("--failed", "outcome", flag_value="failed", help="It did not take effect.")
 @click.option("--note", default=None, help="What you found; the agent reads it.")

@@ -60,7 +60,7 @@ def _look_up(here: Runtime, claim: Claim) -> Input:
         claim.token,
         request.id,
         happened=found.happened,
-        by=f"looked up: {request.source or request.tool}",
+        by=f"a look-up at {request.source or request.tool}",
         result=result,
         note=clean_text(found.note),
     )

@@ -53,12 +53,25 @@ def answer(sid: str, call_id: str) -> Response:
     return model_response(acting(principal).answer(sid, call_id, body.answer, by=principal.name))
 
 
+@api_calls.post("/check")
+def check(sid: str, call_id: str) -> Response:
+    """Have an unknown outcome looked up at its provider; for operators only."""
+    principal = require_operator(Role.OPERATOR)
+    _check_session_id(sid)
+    check_call_id(call_id)
+    return model_response(parts().client.check_call(sid, call_id, by=principal.name), 202)
+
+
+def _check_session_id(sid: str) -> None:
+    if not is_session_id(sid):
+        raise NotFound(f"There is no session {sid[:64]!r}.", code="unknown_session")
+
+
 @api_calls.post("/reconcile")
 def reconcile(sid: str, call_id: str) -> Response:
     """Settle an unknown outcome; for operators only."""
     principal = require_operator(Role.OPERATOR)
-    if not is_session_id(sid):
-        raise NotFound(f"There is no session {sid[:64]!r}.", code="unknown_session")
+    _check_session_id(sid)
     check_call_id(call_id)
     body = read_body(Reconcile)
     call = acting(principal).reconcile(

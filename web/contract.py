@@ -238,6 +238,14 @@ CONTRACT: Mapping[str, Route] = {
         },
         example={"answer": "blue"},
     ),
+    "api_calls.check": Route(
+        "Have an unknown outcome looked up at its provider now.",
+        Access.OPERATOR,
+        Role.OPERATOR,
+        answer=CallRecord,
+        status=202,
+        errors={404: "unknown_session, unknown_call", 409: "not_unknown, not_checkable"},
+    ),
     "api_calls.reconcile": Route(
         "Settle an unknown outcome: it happened, or it did not.",
         Access.OPERATOR,

@@ -79,6 +79,7 @@ def register_filters(app: Flask) -> None:
         ending=words.ending_words,
         ending_tone=words.ending_tone,
         late=words.late_words,
+        unknown_words=words.unknown_words,
         plan_chip=words.plan_chip,
         progress=words.plan_progress,
         todo=words.todo_words,

@@ -174,14 +174,26 @@ def execute_plan(sid: str) -> Response:
     return _act(sid, principal, action)
 
 
-@page_actions.post("/calls/<call_id>/reconcile")
-def reconcile(sid: str, call_id: str) -> Response:
-    """Settle an unknown outcome."""
+@page_actions.post("/calls/<call_id>/check")
+def check(sid: str, call_id: str) -> Response:
+    """Have an unknown outcome looked up at its provider."""
+    principal = _operator(sid, call_id)
+    return _act(sid, principal, lambda: parts().client.check_call(sid, call_id, by=principal.name))
+
+
+def _operator(sid: str, call_id: str) -> Principal:
     require_csrf()
     principal = page_principal(sid, Role.VIEWER)
     if not principal.is_operator:
         raise forbidden("Only an operator settles an unknown outcome.", code="role_too_small")
     check_call_id(call_id)
+    return principal
+
+
+@page_actions.post("/calls/<call_id>/reconcile")
+def reconcile(sid: str, call_id: str) -> Response:
+    """Settle an unknown outcome."""
+    principal = _operator(sid, call_id)
     outcome = request.form.get("outcome", "")
     note = request.form.get("note", "").strip() or None
 

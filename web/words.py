@@ -39,6 +39,7 @@ __all__ = [
     "summary_chip",
     "todo_words",
     "tool_title",
+    "unknown_words",
 ]
 
 NO_WORKER = "Saved. No worker is running; it will continue when one starts."
@@ -195,6 +196,16 @@ def _cancelled_words(call: CallRecord) -> str:
     )
 
 
+def unknown_words(call: CallRecord) -> str:
+    """Say what a person can do about an unknown outcome."""
+    where = call.source or "the provider"
+    if call.checkable:
+        return (
+            f"May have happened. Have it looked up at {where}, or look there yourself, then mark."
+        )
+    return f"May have happened. Check at {where}, then mark."
+
+
 def late_words(late: LateResult) -> str:
     """Say what a late result said."""
     if late.succeeded:
@@ -206,6 +217,8 @@ def attempt_words(call: CallRecord) -> str:
     """Say how often a call was tried; nothing for one that has not begun."""
     if call.attempts <= 0:
         return ""
+    if call.effect is ToolEffect.NON_IDEMPOTENT_WRITE:
+        return "1 attempt" if call.attempts == 1 else f"{call.attempts} attempts"
     if call.status is CallStatus.RETRYING and call.max_attempts:
         return f"attempt {call.attempts} of {call.max_attempts} failed"
     if call.attempts == 1 and call.status.settled:

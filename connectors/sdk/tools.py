@@ -101,8 +101,14 @@ def _definition(
         backoff_seconds=operation.execution.backoff,
         result_shown_bytes=operation.agent.result_max_bytes,
         ordered=operation.kind is Kind.MUTATION,
-        source=f"{connector.manifest.name}/{connection}",
+        source=_source_name(connector, connection),
         original_name=operation.id,
         reconcile_after_seconds=None if reconcile is None else reconcile.settle,
         idempotency_valid_seconds=operation.idempotency.valid_for,
     )
+
+
+def _source_name(connector: type[Connector], connection: str) -> str:
+    """Name the provider as people read it, and its connection where that says more."""
+    shown = connector.manifest.display_name
+    return shown if connection == connector.manifest.name else f"{shown} ({connection})"

@@ -366,6 +366,14 @@ class FakeClient(SessionClient):
             session_id, call_id, status=status, reconciled_by=by, note=note, result=result
         )
 
+    def check_call(self, session_id: str, call_id: str, *, by: str) -> CallRecord:
+        call = self.call(session_id, call_id)
+        if call.status is not CallStatus.OUTCOME_UNKNOWN:
+            raise Conflict("The outcome is known.", code="not_unknown")
+        if not call.checkable:
+            raise Conflict("It cannot be looked up.", code="not_checkable")
+        return self.change(session_id, call_id, checking_at=NOON)
+
     def snapshot(self, session_id: str) -> Snapshot:
         session = self._session(session_id)
         turn = None
