@@ -17,6 +17,7 @@ from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.inputs import (
     ApprovalDecided,
     CallReconciled,
+    CheckRequested,
     Input,
     MessageSent,
     PlanExecuted,
@@ -46,6 +47,7 @@ class AuditAct(StrEnum):
     REJECT = "reject"
     ANSWER = "answer"
     RECONCILE = "reconcile"
+    CHECK = "check"
     LOGIN = "login"
     LOGOUT = "logout"
     LOGIN_REFUSED = "login_refused"
@@ -138,8 +140,9 @@ def entry_of(event: Input, before: SessionState, actor: Actor) -> AuditEntry | N
             act = AuditAct.APPROVE if event.verb is DecisionVerb.APPROVE else AuditAct.REJECT
             entry = _call_entry(act, actor, before, event.call_id, event.by)
             return entry.model_copy(update={"digest": event.digest})
-        case QuestionAnswered():
-            return _call_entry(AuditAct.ANSWER, actor, before, event.call_id, event.by)
+        case QuestionAnswered() | CheckRequested():
+            act = AuditAct.ANSWER if isinstance(event, QuestionAnswered) else AuditAct.CHECK
+            return _call_entry(act, actor, before, event.call_id, event.by)
         case CallReconciled():
             entry = _call_entry(AuditAct.RECONCILE, actor, before, event.call_id, event.by)
             outcome = "succeeded" if event.succeeded else "failed"

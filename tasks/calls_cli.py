@@ -61,6 +61,10 @@ def _lines(item: ApprovalItem) -> str:
     return "\n".join(lines)
 
 
+def _here() -> Actor:
+    return Actor(way="cli", address=socket.gethostname(), own=False)
+
+
 def _look_up(call: CallRecord) -> list[str]:
     if call.checked_at is not None:
         at = datetime.fromtimestamp(call.checked_at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -85,7 +89,7 @@ def check_unknown(client: SessionClient, session_id: str, call_id: str, *, by: s
     Raises:
         Refused: There is no such call, its outcome is known, or it cannot be looked up.
     """
-    call = client.check_call(session_id, call_id, by=by)
+    call = client.acting_as(_here()).check_call(session_id, call_id, by=by)
     click.echo(
         f"{call.tool} ({call.id}) is being looked up; `celeriac unknown` shows what was found, unless that "
         "settles it."
@@ -118,8 +122,7 @@ def settle_unknown(
     Raises:
         Refused: There is no such call, or its outcome is known.
     """
-    actor = Actor(way="cli", address=socket.gethostname(), own=False)
-    call = client.acting_as(actor).reconcile(
+    call = client.acting_as(_here()).reconcile(
         session_id, call_id, succeeded=succeeded, by=by, note=note
     )
     did = "it took effect" if succeeded else "it did not take effect"

@@ -59,7 +59,7 @@ def check(sid: str, call_id: str) -> Response:
     principal = require_operator(Role.OPERATOR)
     _check_session_id(sid)
     check_call_id(call_id)
-    return model_response(parts().client.check_call(sid, call_id, by=principal.name), 202)
+    return model_response(acting(principal).check_call(sid, call_id, by=principal.name), 202)
 
 
 def _check_session_id(sid: str) -> None:

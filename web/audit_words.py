@@ -16,6 +16,7 @@ _ACTS = {
     AuditAct.APPROVE: "approved",
     AuditAct.REJECT: "rejected",
     AuditAct.ANSWER: "answered a question",
+    AuditAct.CHECK: "had an outcome looked up",
     AuditAct.LOGIN: "logged in",
     AuditAct.LOGOUT: "logged out",
     AuditAct.LOGIN_REFUSED: "was refused a login",

@@ -178,7 +178,9 @@ def execute_plan(sid: str) -> Response:
 def check(sid: str, call_id: str) -> Response:
     """Have an unknown outcome looked up at its provider."""
     principal = _operator(sid, call_id)
-    return _act(sid, principal, lambda: parts().client.check_call(sid, call_id, by=principal.name))
+    return _act(
+        sid, principal, lambda: acting(principal).check_call(sid, call_id, by=principal.name)
+    )
 
 
 def _operator(sid: str, call_id: str) -> Principal:

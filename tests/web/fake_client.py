@@ -368,10 +368,9 @@ class FakeClient(SessionClient):
 
     def check_call(self, session_id: str, call_id: str, *, by: str) -> CallRecord:
         call = self.call(session_id, call_id)
-        if call.status is not CallStatus.OUTCOME_UNKNOWN:
-            raise Conflict("The outcome is known.", code="not_unknown")
         if not call.checkable:
-            raise Conflict("It cannot be looked up.", code="not_checkable")
+            unknown = call.status is CallStatus.OUTCOME_UNKNOWN
+            raise Conflict("No look-up.", code="not_checkable" if unknown else "not_unknown")
         return self.change(session_id, call_id, checking_at=NOON)
 
     def snapshot(self, session_id: str) -> Snapshot:
