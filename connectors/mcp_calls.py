@@ -288,8 +288,8 @@ def _of_fault(server: PooledServer, session: McpSession, fault: Fault) -> Except
     told = f"MCP server {server.name}: {fault.message}"
     if fault.kind is FaultKind.LOST:
         return LostCall(told)
-    if fault.kind is FaultKind.NOT_SENT:
-        # If it is down, the next model call goes without its tools.
+    if fault.kind in (FaultKind.NOT_SENT, FaultKind.UNAUTHORISED):
+        # If it is down, or somebody has to log in, the next model call goes without its tools.
         server.forget_catalogue()
     if fault.kind is FaultKind.EXPIRED:
         session.retire()

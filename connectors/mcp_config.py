@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from celeriac.connectors.mcp_names import SERVER_NAME_PATTERN
 from celeriac.sessions.errors import ConfigurationError
@@ -26,6 +33,7 @@ __all__ = [
     "HttpServer",
     "McpConfig",
     "McpServer",
+    "OAuth",
     "StdioServer",
     "ToolRules",
     "load_mcp_config",
@@ -129,35 +137,115 @@ class StdioServer(_Server):
         return f"stdio: {' '.join([self.command, *_masked(self.args)])}"
 
 
+def _is_web_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must be an http:// or https:// address")
+    if parts.username or parts.password:
+        raise ValueError("it must hold no name or password; use `headers`")
+    return url
+
+
+WebAddress = Annotated[str, AfterValidator(_is_web_address)]
+
+
+class OAuth(_Strict):
+    """How a worker gets the access tokens that an HTTP server wants.
+
+    Whatever is left out is found out from the server: its authorisation server, the scopes, and, for a login,
+    how a client registers there.
+    """
+
+    grant: Literal["authorization_code", "client_credentials"]
+    """``authorization_code``: a person logs in once, with ``celeriac mcp login``; ``client_credentials``: the
+    worker asks in its own name."""
+    issuer: WebAddress | None = None
+    """The authorisation server that the client belongs to. A secret or key needs it: it is sent to no other."""
+    client_id_env: VariableName | None = None
+    client_secret_env: VariableName | None = None
+    private_key_env: VariableName | None = None
+    """Holds a private key as PEM, which signs what is sent instead of a secret (``private_key_jwt``)."""
+    signing_algorithm: Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"] = (
+        "RS256"
+    )
+    token_endpoint_auth_method: Literal["client_secret_basic", "client_secret_post"] = (
+        "client_secret_basic"  # noqa: S105 - the name of a method
+    )
+    """How the secret of `client_secret_env` is sent."""
+    client_metadata_url: Annotated[str, Field(pattern=r"^https://[^/]+/.+")] | None = None
+    """Where a document about this client is published; the address is then its id, where servers support that."""
+    scopes: list[Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]] = Field(default_factory=list)
+    """Asked for in any case; without them what the server says it wants."""
+    redirect_uri: (
+        Annotated[
+            str, Field(pattern=r"^http://(127\.0\.0\.1|localhost):\d{1,5}/[A-Za-z0-9/._~-]*$")
+        ]
+        | None
+    ) = None
+    """Where the browser comes back to on the machine of the login, where that was registered; else any free port."""
+
+    @property
+    def is_login(self) -> bool:
+        """Whether a person has to log in."""
+        return self.grant == "authorization_code"
+
+    @model_validator(mode="after")
+    def _fits(self) -> OAuth:
+        has_secret = self.client_secret_env or self.private_key_env
+        if self.client_secret_env and self.private_key_env:
+            raise ValueError("use `client_secret_env` or `private_key_env`, not both")
+        if has_secret and not self.client_id_env:
+            raise ValueError("a secret or key needs `client_id_env`")
+        if has_secret and not self.issuer:
+            raise ValueError(
+                "a secret or key needs `issuer`: the server alone must not say who gets it"
+            )
+        if self.is_login and self.private_key_env:
+            raise ValueError("`private_key_env` is for the grant client_credentials")
+        if not self.is_login and not has_secret:
+            raise ValueError(
+                "client_credentials needs `client_id_env` with `client_secret_env` or `private_key_env`"
+            )
+        if not self.is_login and (self.client_metadata_url or self.redirect_uri):
+            raise ValueError(
+                "`client_metadata_url` and `redirect_uri` are for the grant authorization_code"
+            )
+        return self
+
+
 class HttpServer(_Server):
     """A server that is reached over Streamable HTTP."""
 
-    url: str
+    url: WebAddress
     headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], VariableName] = Field(
         default_factory=dict
     )
     """Header → the worker's variable that holds its whole value."""
+    oauth: OAuth | None = None
 
-    @field_validator("url")
-    @classmethod
-    def _is_web_address(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("it must be an http:// or https:// address")
-        if parts.username or parts.password:
-            raise ValueError("it must hold no name or password; use `headers`")
-        return url
+    @model_validator(mode="after")
+    def _has_one_authorization(self) -> HttpServer:
+        if self.oauth and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("use `oauth` or the header Authorization, not both")
+        return self
 
     @property
     def variables(self) -> Mapping[str, str]:
         """What is taken from the worker's environment: for what → variable."""
-        return {f"headers.{name}": variable for name, variable in self.headers.items()}
+        found = {f"headers.{name}": variable for name, variable in self.headers.items()}
+        if self.oauth is not None:
+            for key in ("client_id_env", "client_secret_env", "private_key_env"):
+                variable = getattr(self.oauth, key)
+                if variable is not None:
+                    found[f"oauth.{key}"] = variable
+        return found
 
     def printable(self) -> str:
         """Say what it is, without what may be secret."""
         parts = urlsplit(self.url)
         query = "…" if parts.query else ""
-        return f"http: {urlunsplit((parts.scheme, parts.netloc, parts.path, query, ''))}"
+        address = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+        return f"http: {address}{f' (OAuth: {self.oauth.grant})' if self.oauth else ''}"
 
 
 McpServer = StdioServer | HttpServer

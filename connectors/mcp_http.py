@@ -26,7 +26,7 @@ from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_stdio import MAX_MESSAGE_BYTES
 from celeriac.connectors.retry_after import retry_after_seconds
 
-__all__ = ["Fault", "FaultKind", "HttpTransport", "fault_of"]
+__all__ = ["Fault", "FaultKind", "HttpTransport", "NotAuthorised", "fault_of", "read_body"]
 
 # Servers cannot make it up, so an error that bears it is ours.
 _MARK = secrets.token_hex(8)
@@ -40,6 +40,8 @@ class FaultKind(StrEnum):
     """It never left."""
     REFUSED = "refused"
     """The server turned it away before running anything."""
+    UNAUTHORISED = "unauthorised"
+    """There are no credentials that the server takes; it ran nothing."""
     EXPIRED = "expired"
     """The server does not know the session any more; it ran nothing."""
     LOST = "lost"
@@ -59,6 +61,19 @@ class Fault:
     kind: FaultKind
     message: str
     retry_after_seconds: float | None = None
+
+
+class NotAuthorised(Exception):
+    """The `auth` of a transport cannot sign a request so that the server takes it; nothing ran.
+
+    Args:
+        message: Why, and what to do.
+        kind: ``REFUSED`` if that is so for this request alone.
+    """
+
+    def __init__(self, message: str, kind: FaultKind = FaultKind.UNAUTHORISED) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def fault_of(error: MCPError) -> Fault | None:
@@ -135,6 +150,8 @@ class _Client(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
             return await _judged(request, response)
+        except NotAuthorised as error:
+            return self._answer(request, error.kind, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return self._answer(request, FaultKind.NOT_SENT, f"it cannot be reached: {error}")
         except httpx2.TransportError as error:
@@ -150,7 +167,7 @@ async def _judged(request: httpx2.Request, response: httpx2.Response) -> httpx2.
     is_json = response.headers.get("content-type", "").lower().startswith("application/json")
     if response.status_code < 400 and (response.is_redirect or not is_json):
         return response
-    body = await _body(response)
+    body = await read_body(response, MAX_MESSAGE_BYTES)
     whole = httpx2.Response(
         response.status_code,
         headers={"content-type": response.headers.get("content-type", "")},
@@ -165,15 +182,24 @@ async def _judged(request: httpx2.Request, response: httpx2.Response) -> httpx2.
     return whole if fault is None else _answer(request, fault)
 
 
-async def _body(response: httpx2.Response) -> bytes:
+async def read_body(response: httpx2.Response, most: int) -> bytes:
+    """Read the whole of a response that was asked for as a stream, and close it.
+
+    Args:
+        response: The response.
+        most: Longest body that is taken, in bytes.
+
+    Raises:
+        httpx2.ReadError: It is longer.
+    """
     parts: list[bytes] = []
     size = 0
     try:
         async for part in response.aiter_bytes():
             parts.append(part)
             size += len(part)
-            if size > MAX_MESSAGE_BYTES:
-                raise httpx2.ReadError(f"an answer is longer than {MAX_MESSAGE_BYTES:,} bytes")
+            if size > most:
+                raise httpx2.ReadError(f"an answer is longer than {most:,} bytes")
     finally:
         await response.aclose()
     return b"".join(parts)
@@ -190,7 +216,8 @@ def _fault(request: httpx2.Request, response: httpx2.Response, body: bytes) -> F
         wait = retry_after_seconds(dict(response.headers), time.time())
         return Fault(FaultKind.REFUSED, "it has too many requests (HTTP 429)", wait)
     if status in (401, 403):
-        return Fault(FaultKind.REFUSED, f"it refuses this worker's credentials (HTTP {status})")
+        kind = FaultKind.UNAUTHORISED if status == 401 else FaultKind.REFUSED
+        return Fault(kind, f"it refuses this worker's credentials (HTTP {status})")
     if said is not None or status in (404, 405):
         # Its own words; and the SDK asks for what an older server does not have.
         return None

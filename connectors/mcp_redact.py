@@ -19,10 +19,19 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets: list[str] = []
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these values too, from now on.
+
+        Args:
+            secrets: The values.
+        """
         found = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         # A value that begins with its scheme is also met without it.
         found |= {last for secret in found if len(last := secret.split()[-1]) >= _SHORTEST_SECRET}
-        self._secrets = sorted(found, key=len, reverse=True)
+        self._secrets = sorted(found.union(self._secrets), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return the text without them."""

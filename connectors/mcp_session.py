@@ -18,10 +18,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from celeriac.connectors.mcp_config import McpServer, StdioServer, values_of
 from celeriac.connectors.mcp_http import HttpTransport
+from celeriac.connectors.mcp_oauth import ServerAuth
 from celeriac.connectors.mcp_processes import Reaper
 from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_stdio import StdioTransport
 from celeriac.connectors.mcp_tap import Tap, TappedTransport
+from celeriac.connectors.mcp_tokens import token_file, token_folder
+from celeriac.sessions.settings import load_settings
 
 __all__ = ["McpSession", "ServerUnavailable"]
 
@@ -227,7 +230,10 @@ def _transport(
         environment = {name: values[variable] for name, variable in server.env.items()}
         return StdioTransport(name, server, environment, redact, reaper)
     headers = {name: values[variable] for name, variable in server.headers.items()}
-    return HttpTransport(server, headers, redact)
+    if server.oauth is None:
+        return HttpTransport(server, headers, redact)
+    file = token_file(token_folder(load_settings()), name, server, values)
+    return HttpTransport(server, headers, redact, ServerAuth(name, server, values, file, redact))
 
 
 def _words(error: BaseException) -> str:

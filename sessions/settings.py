@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """The agent of a session that names none. Unset: the first one that a worker announced."""
     mcp_config: Path | None = None
     """YAML file with the MCP servers whose tools agents get through `McpToolSource`."""
+    mcp_token_dir: Path | None = None
+    """Where the OAuth tokens for MCP servers are kept. Unset: ``mcp-tokens`` in `data_dir`."""
     connector_config_file: Path | None = None
     """YAML or JSON file with the connections of connectors; it holds credentials, so only the worker may read it."""
     model: str | None = None

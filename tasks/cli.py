@@ -164,6 +164,24 @@ def mcp_list(*, as_json: bool) -> None:
     sys.exit(_told(lambda: list_mcp(load_settings(), as_json=as_json)))
 
 
+@mcp.command("login")
+@click.argument("server")
+def mcp_login(server: str) -> None:
+    """Log in to a server that wants OAuth, and keep its tokens for the workers of this machine."""
+    from celeriac.tasks.mcp_login import log_in  # noqa: PLC0415
+
+    sys.exit(_told(lambda: log_in(load_settings(), server)))
+
+
+@mcp.command("logout")
+@click.argument("server")
+def mcp_logout(server: str) -> None:
+    """Delete the tokens of a server."""
+    from celeriac.tasks.mcp_login import log_out  # noqa: PLC0415
+
+    sys.exit(_told(lambda: log_out(load_settings(), server)))
+
+
 def _told(action: Callable[[], int]) -> int:
     """Run a command; an error that we raise on purpose is a message, not a traceback."""
     try:

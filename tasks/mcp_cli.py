@@ -11,13 +11,22 @@ import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import click
 from pydantic import JsonValue
 
-from celeriac.connectors.mcp_config import McpConfig, McpServer, load_mcp_config
+from celeriac.connectors.mcp_config import (
+    HttpServer,
+    McpConfig,
+    McpServer,
+    load_mcp_config,
+    values_of,
+)
 from celeriac.connectors.mcp_source import McpToolSource
+from celeriac.connectors.mcp_tokens import TokenRecord, token_file, token_folder
 from celeriac.sessions.calls import ToolEffect
+from celeriac.sessions.errors import ConfigurationError
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.tools import ToolDefinition, ToolListing
 
@@ -31,6 +40,8 @@ class _Listed:
     server: McpServer
     tools: Sequence[ToolDefinition]
     problem: str | None
+    login: str | None
+    """Whether somebody has logged in, where that is needed."""
 
 
 def list_mcp(settings: Settings, *, as_json: bool) -> int:
@@ -47,7 +58,7 @@ def list_mcp(settings: Settings, *, as_json: bool) -> int:
         ConfigurationError: The configuration cannot be used.
     """
     config = load_mcp_config(settings.mcp_config)
-    listed = asyncio.run(_list(config))
+    listed = asyncio.run(_list(config, settings))
     if as_json:
         entries = {name: _as_json(one) for name, one in listed.items()}
         click.echo(json.dumps(entries, indent=2, ensure_ascii=False))
@@ -59,13 +70,18 @@ def list_mcp(settings: Settings, *, as_json: bool) -> int:
     return 1 if any(one.problem for one in listed.values()) else 0
 
 
-async def _list(config: McpConfig) -> Mapping[str, _Listed]:
+async def _list(config: McpConfig, settings: Settings) -> Mapping[str, _Listed]:
     try:
         listings = await asyncio.gather(*(_list_one(config, name) for name in config.servers))
     finally:
         await McpToolSource(config=config).aclose()
     return {
-        name: _Listed(server, listing.tools, next(iter(listing.unlisted), None))
+        name: _Listed(
+            server,
+            listing.tools,
+            next(iter(listing.unlisted), None),
+            _login(settings, name, server),
+        )
         for (name, server), listing in zip(config.servers.items(), listings, strict=True)
     }
 
@@ -81,11 +97,35 @@ async def _list_one(config: McpConfig, name: str) -> ToolListing:
     return await source.list_tools()
 
 
+def _login(settings: Settings, name: str, server: McpServer) -> str | None:
+    if not isinstance(server, HttpServer) or server.oauth is None or not server.oauth.is_login:
+        return None
+    file = token_file(token_folder(settings), name, server, values_of(name, server))
+    try:
+        record = file.load()
+    except ConfigurationError as error:
+        return str(error)
+    return _told_of(record)
+
+
+def _told_of(record: TokenRecord | None) -> str:
+    if record is None or record.access_token is None:
+        return "not logged in"
+    if record.refresh_token is not None:
+        return "logged in"
+    if record.expires_at is None:
+        return "logged in, until the server says otherwise"
+    until = datetime.fromtimestamp(record.expires_at, UTC).isoformat(" ", "minutes")
+    return f"{'login expired' if record.is_expired() else 'logged in until'} {until}"
+
+
 def _show(name: str, listed: _Listed) -> None:
     trust = "trusted" if listed.server.trust_annotations else "not trusted"
     mark = click.style("✗", fg="red") if listed.problem else click.style("✓", fg="green")
     title = click.style(name, bold=True)
     click.echo(f"{mark} {title}  {listed.server.printable()}  (annotations {trust})")
+    if listed.login:
+        click.echo(f"    {listed.login}")
     if listed.problem:
         click.echo(
             textwrap.fill(listed.problem, _WIDTH, initial_indent="    ", subsequent_indent="    ")
@@ -102,6 +142,7 @@ def _as_json(listed: _Listed) -> dict[str, JsonValue]:
         "server": listed.server.printable(),
         "annotations_trusted": listed.server.trust_annotations,
         "problem": listed.problem,
+        "login": listed.login,
         "tools": [
             {
                 "name": tool.name,

@@ -179,3 +179,78 @@ def test_a_source_names_servers_of_the_file(
             McpToolSource(["git"])
     finally:
         load_settings.cache_clear()
+
+
+OAUTH = "servers:\n  web: {url: 'https://h/mcp', oauth: {%s}}"
+OWN_NAME = "grant: client_credentials, client_id_env: WEB_ID, client_secret_env: WEB_SECRET"
+
+
+def test_oauth_in_the_workers_name_and_with_a_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEB_ID", "worker-7")
+    monkeypatch.setenv("WEB_SECRET", "hidden-secret")
+    text = OAUTH % f"{OWN_NAME}, issuer: 'https://auth.example', scopes: ['mcp:use', a/b.c]"
+    server = load_mcp_config(written(tmp_path, text)).servers["web"]
+    assert isinstance(server, HttpServer)
+    assert server.oauth is not None
+    assert not server.oauth.is_login
+    values = {"WEB_ID": "worker-7", "WEB_SECRET": "hidden-secret"}
+    assert values_of("web", server) == values
+    assert str(server) == "<http: https://h/mcp (OAuth: client_credentials)>"
+    login = HttpServer.model_validate(
+        {"url": "https://h", "oauth": {"grant": "authorization_code"}}
+    )
+    assert login.oauth is not None
+    assert login.oauth.is_login
+    assert login.variables == {}
+
+
+@pytest.mark.parametrize(
+    ("oauth", "told"),
+    [
+        ("grant: password", "servers.web.oauth.grant: "),
+        ("scopes: [a]", "servers.web.oauth.grant: it is missing"),
+        ("grant: authorization_code, client_id: abc", "oauth.client_id: there is no such key"),
+        (
+            "grant: authorization_code, client_id_env: NOT_SET_ANYWHERE",
+            "servers.web.oauth.client_id_env: the worker's variable NOT_SET_ANYWHERE is not set",
+        ),
+        (
+            "grant: authorization_code, client_secret_env: 'sk live-value'",
+            "write the NAME of a variable",
+        ),
+        (OWN_NAME, "a secret or key needs `issuer`"),
+        ("grant: client_credentials", "client_credentials needs `client_id_env` with"),
+        (
+            "grant: authorization_code, issuer: 'https://a', client_secret_env: PATH",
+            "a secret or key needs `client_id_env`",
+        ),
+        (
+            f"{OWN_NAME}, issuer: 'https://a', private_key_env: PATH",
+            "`client_secret_env` or `private_key_env`, not both",
+        ),
+        (
+            f"{OWN_NAME}, issuer: 'https://a', redirect_uri: 'http://localhost:1/'",
+            "`redirect_uri` are for the grant authorization_code",
+        ),
+        (
+            "grant: authorization_code, redirect_uri: 'http://evil.example:1/'",
+            "servers.web.oauth.redirect_uri: ",
+        ),
+        (
+            "grant: authorization_code, client_metadata_url: 'http://h/me.json'",
+            "servers.web.oauth.client_metadata_url: ",
+        ),
+        ("grant: authorization_code, scopes: ['a b']", "servers.web.oauth.scopes.0: "),
+    ],
+)
+def test_a_fault_in_oauth_is_named_with_its_place(tmp_path: Path, oauth: str, told: str) -> None:
+    said = fault(tmp_path, OAUTH % oauth)
+    assert told in said
+    assert "live-value" not in said
+
+
+def test_oauth_and_a_header_of_ones_own_exclude_each_other(tmp_path: Path) -> None:
+    text = OAUTH.replace("oauth:", "headers: {authorization: PATH}, oauth:")
+    assert "not both" in fault(tmp_path, text % "grant: authorization_code")
