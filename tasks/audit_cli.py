@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from celeriac.sessions.audit import AuditEntry
 from celeriac.sessions.client import SessionClient
+from celeriac.tasks.cli_common import Exit, one_line, plain, when
 
 __all__ = ["list_audit"]
 
@@ -30,17 +29,18 @@ def list_audit(client: SessionClient, session_id: str | None, *, limit: int, as_
     while left:
         page = client.audit(session_id=session_id, cursor=cursor, limit=min(left, _PAGE))
         for entry in page.entries:
-            click.echo(entry.model_dump_json() if as_json else _line(entry))
+            click.echo(plain(entry.model_dump_json()) if as_json else _line(entry))
         cursor, left = page.cursor, left - len(page.entries)
         if cursor is None:
             break
     if left == limit and not as_json:
         click.echo("Nothing is in the audit log.")
-    return 0
+    return Exit.OK
 
 
 def _line(entry: AuditEntry) -> str:
-    at = datetime.fromtimestamp(entry.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    who = f"{entry.by or '-'} ({entry.role or 'no role'}, {entry.way} {entry.address or '-'})"
+    who = f"{one_line(entry.by or '-')} ({entry.role or 'no role'}, {entry.way} {entry.address or '-'})"
     what = (entry.tool, entry.call_id, entry.session_id, entry.detail)
-    return "  ".join([f"{at}Z", f"{entry.act.value:<14}", who, *(one for one in what if one)])
+    return "  ".join(
+        [when(entry.at), f"{entry.act.value:<14}", who, *(one_line(one) for one in what if one)]
+    )

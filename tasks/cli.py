@@ -1,25 +1,30 @@
-"""The command line: ``celeriac dev | worker | web | doctor | models | unknown | reconcile | audit | mcp``."""
+"""The command line: ``celeriac COMMAND``. What a command does is loaded when it runs."""
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from celeriac.sessions.errors import CeleriacError
-from celeriac.sessions.settings import load_settings
+from celeriac.tasks import cli_calls, cli_sessions
+from celeriac.tasks.cli_common import CommandGroup, json_option, open_cli_client
 
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="celeriac")
 def main() -> None:
-    """Durable AI-agent sessions rooted in Celery."""
+    """Durable AI-agent sessions rooted in Celery.
+
+    Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 the turn waits for a person, 4 no such session or
+    call, 5 the session store does not answer.
+    """
 
 
 @main.command()
@@ -48,7 +53,7 @@ def dev(port: int | None, data: Path | None, workers: int, agents: str | None) -
     os.environ.update({name: value for name, value in chosen.items() if value is not None})
     from celeriac.tasks.dev import run_dev  # noqa: PLC0415 - needs a POSIX system
 
-    sys.exit(_told(lambda: run_dev(workers)))
+    sys.exit(run_dev(workers))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -69,85 +74,46 @@ def web() -> None:
 
 
 @main.command()
-def doctor() -> None:
+@json_option
+def doctor(*, as_json: bool) -> None:
     """Check the store, its durability, the workers and the settings; exits 1 when something is wrong."""
+    from celeriac.sessions.settings import load_settings  # noqa: PLC0415
     from celeriac.tasks.doctor import run_doctor  # noqa: PLC0415
 
-    sys.exit(_told(lambda: run_doctor(load_settings())))
+    sys.exit(run_doctor(load_settings(), as_json=as_json))
 
 
 @main.command()
-def models() -> None:
+@json_option
+def models(*, as_json: bool) -> None:
     """List the models of each agent: the default, whether the workers have a key, whether a price is known."""
-    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
     from celeriac.tasks.models_cli import list_models  # noqa: PLC0415
 
-    sys.exit(_told(lambda: list_models(open_client())))
+    sys.exit(list_models(open_cli_client(), as_json=as_json))
 
 
 @main.command()
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most to list."
-)
-def unknown(limit: int) -> None:
-    """List the calls that may or may not have taken effect."""
-    from celeriac.tasks.calls_cli import list_unknown  # noqa: PLC0415
-    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+@json_option
+def agents(*, as_json: bool) -> None:
+    """List the agents that workers announced: their models and tools."""
+    from celeriac.tasks.sessions_cli import list_agents  # noqa: PLC0415
 
-    sys.exit(_told(lambda: list_unknown(open_client(), limit=limit)))
+    sys.exit(list_agents(open_cli_client(), as_json=as_json))
 
 
 @main.command()
-@click.argument("session")
-@click.argument("call")
-@click.option("--by", default=None, help="Who asks [your login name].")
-def check(session: str, call: str, by: str | None) -> None:
-    """Have a call of unknown outcome looked up at its provider now."""
-    from celeriac.tasks.calls_cli import check_unknown  # noqa: PLC0415
-    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a SHELL complete commands, options and session ids.
 
-    name = by or getpass.getuser()
-    sys.exit(_told(lambda: check_unknown(open_client(), session, call, by=name)))
+    bash and zsh: eval "$(celeriac completion bash)". fish: celeriac completion fish | source.
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
 
-
-@main.command()
-@click.argument("session")
-@click.argument("call")
-@click.option("--succeeded", "outcome", flag_value="succeeded", help="It took effect.")
-@click.option("--failed", "outcome", flag_value="failed", help="It did not take effect.")
-@click.option("--note", default=None, help="What you found; the agent reads it.")
-@click.option("--by", default=None, help="Who says so [your login name].")
-def reconcile(
-    session: str, call: str, outcome: str | None, note: str | None, by: str | None
-) -> None:
-    """Say how a call of unknown outcome ended, once you have looked at the provider."""
-    if outcome is None:
-        raise click.UsageError("Say how it ended: --succeeded or --failed.")
-    from celeriac.tasks.calls_cli import settle_unknown  # noqa: PLC0415
-    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
-
-    name = by or getpass.getuser()
-    sys.exit(
-        _told(
-            lambda: settle_unknown(
-                open_client(), session, call, succeeded=outcome == "succeeded", by=name, note=note
-            )
-        )
-    )
-
-
-@main.command()
-@click.option("--session", "session_id", default=None, help="Only entries about this session.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Most to list."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, an entry a line.")
-def audit(session_id: str | None, limit: int, *, as_json: bool) -> None:
-    """List decisions, operators' acts, logins and refusals, the newest first."""
-    from celeriac.tasks.audit_cli import list_audit  # noqa: PLC0415
-    from celeriac.tasks.dispatch import open_client  # noqa: PLC0415
-
-    sys.exit(_told(lambda: list_audit(open_client(), session_id, limit=limit, as_json=as_json)))
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.UsageError(f"{shell} is not known to this click.")
+    click.echo(made(main, {}, "celeriac", "_CELERIAC_COMPLETE").source())
 
 
 @main.group()
@@ -156,36 +122,34 @@ def mcp() -> None:
 
 
 @mcp.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def mcp_list(*, as_json: bool) -> None:
     """Connect to every server and list its tools: their effects, whether they ask, and why."""
+    from celeriac.sessions.settings import load_settings  # noqa: PLC0415
     from celeriac.tasks.mcp_cli import list_mcp  # noqa: PLC0415
 
-    sys.exit(_told(lambda: list_mcp(load_settings(), as_json=as_json)))
+    sys.exit(list_mcp(load_settings(), as_json=as_json))
 
 
 @mcp.command("login")
 @click.argument("server")
 def mcp_login(server: str) -> None:
     """Log in to a server that wants OAuth, and keep its tokens for the workers of this machine."""
+    from celeriac.sessions.settings import load_settings  # noqa: PLC0415
     from celeriac.tasks.mcp_login import log_in  # noqa: PLC0415
 
-    sys.exit(_told(lambda: log_in(load_settings(), server)))
+    sys.exit(log_in(load_settings(), server))
 
 
 @mcp.command("logout")
 @click.argument("server")
 def mcp_logout(server: str) -> None:
     """Delete the tokens of a server."""
+    from celeriac.sessions.settings import load_settings  # noqa: PLC0415
     from celeriac.tasks.mcp_login import log_out  # noqa: PLC0415
 
-    sys.exit(_told(lambda: log_out(load_settings(), server)))
+    sys.exit(log_out(load_settings(), server))
 
 
-def _told(action: Callable[[], int]) -> int:
-    """Run a command; an error that we raise on purpose is a message, not a traceback."""
-    try:
-        return action()
-    except CeleriacError as error:
-        click.echo(click.style("celeriac: ", fg="red", bold=True) + str(error), err=True)
-        return 1
+for _command in (*cli_sessions.COMMANDS, *cli_calls.COMMANDS):
+    main.add_command(_command)

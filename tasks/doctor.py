@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 import click
@@ -15,6 +15,7 @@ from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.store.connection import store_errors
+from celeriac.tasks.cli_common import Exit, plain, print_json
 from celeriac.tasks.dispatch import open_store
 from celeriac.tasks.models_cli import keyless_models
 
@@ -115,11 +116,12 @@ def _append_only(info: Mapping[str, object], config: Mapping[str, str]) -> Findi
     return Finding("warning", "durability", text)
 
 
-def run_doctor(settings: Settings) -> int:
+def run_doctor(settings: Settings, *, as_json: bool) -> int:
     """Look at everything and print it.
 
     Args:
         settings: The settings.
+        as_json: Print the findings as JSON.
 
     Returns:
         0, or 1 when something is wrong.
@@ -127,10 +129,14 @@ def run_doctor(settings: Settings) -> int:
     findings: list[Finding] = []
     for finding in _examine(settings):
         findings.append(finding)
-        _show(finding)
+        if not as_json:
+            _show(finding)
     wrong = sum(finding.level == "wrong" for finding in findings)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+        return Exit.FAILED if wrong else Exit.OK
     click.echo("\nAll is well." if not wrong else f"\n{wrong} thing(s) must be put right.")
-    return 1 if wrong else 0
+    return Exit.FAILED if wrong else Exit.OK
 
 
 def _examine(settings: Settings) -> Iterator[Finding]:
@@ -193,4 +199,6 @@ def _models(client: SessionClient) -> Iterator[Finding]:
 def _show(finding: Finding) -> None:
     marks = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "wrong": ("✗", "red")}
     mark, colour = marks[finding.level]
-    click.echo(f"{click.style(mark, fg=colour, bold=True)} {finding.what:<11} {finding.text}")
+    click.echo(
+        f"{click.style(mark, fg=colour, bold=True)} {finding.what:<11} {plain(finding.text)}"
+    )

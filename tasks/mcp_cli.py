@@ -7,7 +7,6 @@ This one command loads the MCP SDK, in the process of the command and only when 
 from __future__ import annotations
 
 import asyncio
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.errors import ConfigurationError
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.tools import ToolDefinition, ToolListing
+from celeriac.tasks.cli_common import plain, print_json
 
 __all__ = ["list_mcp"]
 
@@ -61,7 +61,7 @@ def list_mcp(settings: Settings, *, as_json: bool) -> int:
     listed = asyncio.run(_list(config, settings))
     if as_json:
         entries = {name: _as_json(one) for name, one in listed.items()}
-        click.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        print_json(entries)
     elif not listed:
         click.echo("There are no MCP servers: CELERIAC_MCP_CONFIG is not set, or names none.")
     else:
@@ -128,7 +128,9 @@ def _show(name: str, listed: _Listed) -> None:
         click.echo(f"    {listed.login}")
     if listed.problem:
         click.echo(
-            textwrap.fill(listed.problem, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+            textwrap.fill(
+                plain(listed.problem), _WIDTH, initial_indent="    ", subsequent_indent="    "
+            )
         )
     for tool in listed.tools:
         approval = "asks first" if tool.approval else "runs at once"

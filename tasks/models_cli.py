@@ -8,15 +8,17 @@ import click
 
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.snapshot import AgentInfo, ModelInfo, WorkerInfo
+from celeriac.tasks.cli_common import Exit, print_json
 
 __all__ = ["keyless_models", "list_models"]
 
 
-def list_models(client: SessionClient) -> int:
+def list_models(client: SessionClient, *, as_json: bool) -> int:
     """Write the models of every agent, with what workers say of them.
 
     Args:
         client: The sessions.
+        as_json: Print the agents' models and what each worker says of them, as JSON.
 
     Returns:
         The exit code: 1 when nothing is known, for no worker has told.
@@ -24,14 +26,29 @@ def list_models(client: SessionClient) -> int:
     agents, workers = client.agents(), client.workers()
     if not agents:
         click.echo("No agent was announced yet; start a worker with `celeriac worker`.", err=True)
-        return 1
+        return Exit.FAILED
+    if as_json:
+        print_json(_as_json(agents, workers))
+        return Exit.OK
     for agent in agents:
         click.echo(agent.name)
         for line in _lines(agent, workers):
             click.echo(f"  {line}")
     if not workers:
         click.echo("No worker was seen in the last 15 s, so of keys nothing is known.")
-    return 0
+    return Exit.OK
+
+
+def _as_json(agents: Sequence[AgentInfo], workers: Sequence[WorkerInfo]) -> dict[str, object]:
+    chosen = {
+        agent.name: {"models": list(agent.models), "default": agent.default_model}
+        for agent in agents
+    }
+    seen = {
+        worker.name: [model.model_dump(mode="json") for model in worker.models]
+        for worker in workers
+    }
+    return {"agents": chosen, "workers": seen}
 
 
 def keyless_models(workers: Sequence[WorkerInfo]) -> Iterator[str]:

@@ -45,7 +45,14 @@ def test_unknown_outcomes_are_listed_and_settled(
     answer(session_store, session_id)
     listed = told(run, "unknown")
     assert listed.exit_code == 0
-    for words in (session_id, call_id, "cancel_order", '"order_id": "A-1"', "no answer", "UTC"):
+    for words in (
+        session_id,
+        call_id,
+        "cancel_order",
+        '"order_id": "A-1"',
+        "no answer",
+        "since 20",
+    ):
         assert words in listed.output.replace('":"', '": "')
     ways = ("--failed", "--by", "ana", "--note", "the provider has no trace of it")
     settled = told(run, "reconcile", session_id, call_id, *ways)
@@ -132,7 +139,7 @@ def test_how_it_ended_must_be_said(run: CliRunner) -> None:
 @pytest.mark.usefixtures("session_store")
 def test_what_does_not_exist_is_said_in_one_line(run: CliRunner) -> None:
     missing = told(run, "reconcile", "ses_" + "0" * 24, "call_x", "--failed")
-    assert missing.exit_code == 1
+    assert missing.exit_code == 4
     assert missing.stderr.count("\n") == 1
     assert "ses_000" in missing.stderr
 
