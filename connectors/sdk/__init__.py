@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celeriac.connectors.sdk.connector import Call, Connector
+from celeriac.connectors.sdk.connector import Call, Connector, Described
 from celeriac.connectors.sdk.http import ProviderAnswer, ProviderHttp
 from celeriac.connectors.sdk.manifest import Manifest, Operation
 from celeriac.connectors.sdk.outcomes import Outcome
@@ -11,6 +11,7 @@ from celeriac.connectors.sdk.secrets import Secret
 __all__ = [
     "Call",
     "Connector",
+    "Described",
     "Manifest",
     "Operation",
     "Outcome",

@@ -10,12 +10,23 @@ from typing import ClassVar
 from pydantic import JsonValue
 
 from celeriac.connectors.sdk.http import ProviderHttp
-from celeriac.connectors.sdk.manifest import Manifest, snake_case
+from celeriac.connectors.sdk.manifest import Manifest, Operation, snake_case
 from celeriac.connectors.sdk.outcomes import Outcome
 from celeriac.connectors.sdk.secrets import Secret
 from celeriac.sessions.errors import DefinitionError
 
-__all__ = ["Call", "Connector"]
+__all__ = ["Call", "Connector", "Described"]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What an operation is on one connection, where its configuration says more than the manifest."""
+
+    description: str
+    input_schema: Mapping[str, JsonValue]
+    """Without the fixed arguments."""
+    relied_on: Mapping[str, str] = field(default_factory=dict)
+    """What else a person who approves relies on, by what it is; when it changes they are asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,19 @@ class Connector:
     def text(self, field_name: str) -> str:
         """Return a field of the configuration that its schema says is a text."""
         return str(self.configuration[field_name])
+
+    def describe(self, operation: Operation, fixed: Mapping[str, JsonValue]) -> Described | None:
+        """Say what an operation is on this connection; None when the manifest says it all.
+
+        Args:
+            operation: The operation.
+            fixed: Arguments that the agent's definition sets.
+
+        Raises:
+            ConfigurationError: The configuration has nothing of the kind.
+        """
+        del operation, fixed
+        return None
 
     async def check(self, call: Call) -> str:
         """Ask the provider who we are, without changing anything, and return a short text that says it.

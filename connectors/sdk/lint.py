@@ -96,6 +96,9 @@ def _operation_faults(manifest: Manifest, operation: Operation) -> Iterator[str]
     for field in _properties(operation.input_schema):
         if _SECRET_WORD.search(field):
             yield f"inputSchema.{field}: it sounds like a secret; the model must not have any"
+    for field in operation.agent.fixed:
+        if field not in _properties(operation.input_schema):
+            yield f"agent.fixed: inputSchema has no field {field!r}"
     yield from _branch_faults(operation)
     if operation.kind is Kind.QUERY:
         yield from _query_faults(operation)

@@ -135,6 +135,8 @@ class Agent(_Part):
     """``safe``: a repetition with the same Call ID does it once."""
     approval: Literal["recommended"] | None = None
     """``recommended``: it asks a person first unless the agent says otherwise."""
+    fixed: tuple[str, ...] = ()
+    """Arguments that the agent's definition sets and the model never sees."""
     result_max_bytes: Annotated[int, Field(ge=256, le=1024 * 1024)] | None = None
     """How much of a result the model reads."""
 

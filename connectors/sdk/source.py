@@ -89,6 +89,7 @@ class ConnectorToolSource:
         self._tools = {tool.definition.name: tool for tool in tools}
         self._given = connections
         self._connections: Mapping[str, Connection] | None = None
+        self._definitions: Sequence[ToolDefinition] = ()
 
     @property
     def definitions(self) -> Sequence[ToolDefinition]:
@@ -111,12 +112,17 @@ class ConnectorToolSource:
                 name,
                 ", ".join(tool.definition.name for tool in tools),
             )
+        self._definitions = [
+            _defined(tool, found[tool.connection])
+            for tool in self._tools.values()
+            if tool.connection in found
+        ]
         self._connections = found
 
     async def list_tools(self) -> Sequence[ToolDefinition]:
         """Return the tools whose connection is configured."""
-        connections = self._started()
-        return [tool.definition for tool in self._tools.values() if tool.connection in connections]
+        self._started()
+        return self._definitions
 
     async def call(
         self, tool: ToolDefinition, arguments: Mapping[str, JsonValue], context: ToolContext
@@ -133,7 +139,7 @@ class ConnectorToolSource:
         attempt = _Attempt(found, self._opened(found.connection), found.operation)
         call = attempt.call(
             context.call_id,
-            arguments,
+            {**arguments, **found.fixed},
             deadline=context.deadline,
             attempt_number=context.attempt,
             report_progress=context.report_progress,
@@ -160,7 +166,7 @@ class ConnectorToolSource:
         attempt = _Attempt(found, self._opened(found.connection), query)
         call = attempt.call(
             context.call_id,
-            arguments,
+            {**arguments, **found.fixed},
             deadline=None,
             attempt_number=1,
             created_at=context.created_at,
@@ -197,6 +203,15 @@ class ConnectorToolSource:
 
     def __repr__(self) -> str:
         return f"ConnectorToolSource({list(self._tools)})"
+
+
+def _defined(tool: ConnectorTool, connection: Connection) -> ToolDefinition:
+    try:
+        return tool.on(connection.connector(connection.configuration))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{connection.place}: connection {connection.name!r}: {error}"
+        ) from error
 
 
 @lru_cache(maxsize=1)
