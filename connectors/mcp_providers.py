@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import urlsplit
 
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.utils import issuers_match
@@ -31,6 +32,11 @@ class LoginProvider(OAuthClientProvider):
 
     def _expected_issuer(self) -> str:
         found = super()._expected_issuer()
+        if self.issuer is not None and self.context.auth_server_url is None:
+            # A server of 2025-03-26 names none: its own origin publishes what its authorisation server is. Who
+            # that calls itself must be what is configured.
+            at_home = urlsplit(self.issuer)[:2] == urlsplit(found)[:2]
+            found = self.issuer if at_home else found
         if self.issuer is not None and not issuers_match(found, self.issuer):
             raise OAuthFlowError(f"it names the authorisation server {found}, not {self.issuer}")
         return found

@@ -16,6 +16,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull
 
 from celeriac.connectors.mcp_config import HttpServer, values_of
@@ -125,6 +132,37 @@ def test_the_secret_is_sent_as_configured(here: World, method: str) -> None:
         assert isinstance(end, ToolResult), end
 
     asyncio.run(main())
+
+
+def test_a_key_signs_instead_of_a_secret(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    monkeypatch.setenv("TEST_PRIVATE_KEY", pem)
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    here.public_key = public.decode()
+    here.clients["signer"] = OAuthClientInformationFull(client_id="signer")
+    monkeypatch.setenv("TEST_CLIENT_ID", "signer")
+    server = guarded(
+        here,
+        grant="client_credentials",
+        issuer=here.issuer,
+        client_id_env="TEST_CLIENT_ID",
+        private_key_env="TEST_PRIVATE_KEY",
+        signing_algorithm="ES256",
+    )
+
+    async def main() -> None:
+        async with opened({"guarded": server}, resources=False) as open_:
+            assert (await open_.call("echo", text="x")).value == "x"
+        file_of(server).delete()
+        monkeypatch.setenv("TEST_PRIVATE_KEY", pem.replace("A", "B"))
+        async with opened({"guarded": server}, resources=False) as open_:
+            (why,) = await open_.unlisted()
+        assert "no access token" in why
+        assert pem.splitlines()[1][:20] not in why
+
+    asyncio.run(main())
+    assert here.grants == ["client_credentials"]
 
 
 def test_a_secret_goes_to_no_other_authorisation_server(here: World) -> None:

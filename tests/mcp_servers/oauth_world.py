@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
+import jwt
 import uvicorn
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.client_auth import ClientAuthenticator
@@ -61,6 +62,8 @@ class World:
         self.issuer = issuer
         self.url = f"{resource}/mcp"
         self.lifetime_seconds = 3600
+        self.public_key = ""
+        """PEM of the key that signs for clients without a secret."""
         self.down = False
         """The token endpoint answers 503."""
         self.pause_seconds = 0.0
@@ -207,16 +210,25 @@ class _TokenEndpoint:
         return answer
 
     def _own_name(self, request: Request, form: dict[str, str]) -> Response:
-        client_id, secret = form.get("client_id", ""), form.get("client_secret", "")
+        client_id = form.get("client_id", "")
+        secret = form.get("client_secret")
         head = request.headers.get("authorization", "")
         if head.startswith("Basic "):
             client_id, secret = map(unquote, base64.b64decode(head[6:]).decode().split(":"))
+        if "client_assertion" in form:
+            client_id, secret = self._signed_by(form["client_assertion"])
         client = self._here.clients.get(client_id)
         if client is None or client.client_secret != secret:
             return JSONResponse({"error": "invalid_client"}, 401)
         scopes = form.get("scope", SCOPE).split()
         made = self._here.new_token(client.client_id, scopes, refreshable=False)
         return JSONResponse(made.model_dump(exclude_none=True))
+
+    def _signed_by(self, assertion: str) -> tuple[str, None]:
+        issuer = f"{self._here.issuer}/"  # as its metadata have it
+        said = jwt.decode(assertion, self._here.public_key, algorithms=["ES256"], audience=issuer)
+        assert said["iss"] == said["sub"]
+        return str(said["sub"]), None
 
 
 def _authority_app(here: World) -> Starlette:
