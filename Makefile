@@ -10,10 +10,10 @@ ARGS ?=
 WORKERS ?= 2
 export PYTHON ?= python3
 
-.PHONY: help setup run test test-unit check fmt lint types lock bench chaos build clean
+.PHONY: help setup run test test-unit conformance check fmt lint types lock bench chaos build clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/dev.stamp  ## Create .venv with everything that development needs
 
@@ -34,6 +34,10 @@ test: .venv/dev.stamp  ## Run every test, browser and crash tests included (ARGS
 
 test-unit: .venv/dev.stamp  ## Run the pure tests only, in seconds
 	$(BIN)/pytest tests/unit $(ARGS)
+
+conformance: .venv/dev.stamp  ## Run the official MCP conformance suite against our client
+	@PYTHON=$(CURDIR)/$(BIN)/python scripts/ensure-node-tools
+	$(BIN)/python -m tests.mcp_conformance
 
 chaos: .venv/dev.stamp  ## Kill everything for minutes and count effects (ARGS="--sessions 300 --seed 42")
 	$(BIN)/python -m tests.chaos $(ARGS)

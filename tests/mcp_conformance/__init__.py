@@ -1,0 +1,1 @@
+"""The official MCP conformance suite, in its client mode, against our client: `make conformance`."""
