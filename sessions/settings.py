@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     """Steps that one worker runs at a time."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """What workers log of their own; Celery's own messages follow its ``--loglevel``."""
+    log_format: Literal["text", "json"] = "text"
+    """How workers and the web write their logs: lines for people, or a JSON object a line."""
     worker_pool: Literal["threads", "prefork"] = "threads"
     """Celery's pool: ``threads`` for models and I/O, ``prefork`` for tools that need the CPU."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.state import ControlVerb
 from celeriac.sessions.store.sessions import Claim, SessionStore
+from celeriac.tasks.logs import log_facts
 
 __all__ = ["LeaseKeeper", "turn_is_stopped"]
 
@@ -74,7 +75,10 @@ class LeaseKeeper:
                 held = dict(self._held)
             # A claim is renewed from the second look on: its lease lasts three intervals.
             for token in known & held.keys():
-                self._renew(held[token])
+                claim = held[token].claim
+                about = {"session_id": claim.loaded.state.session_id, "step_id": claim.step.id}
+                with log_facts(about):
+                    self._renew(held[token])
             known = set(held)
 
     def _renew(self, held: _Held) -> None:

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 __all__ = ["LoopThread", "Running"]
@@ -30,6 +31,8 @@ class Running(Generic[Result]):
 
     def __init__(self, work: Coroutine[object, object, Result]) -> None:
         self._work = work
+        # Its log lines are about what the thread works on that gave it.
+        self._context = copy_context()
         self._ended = threading.Lock()
         self._ended.acquire()
         self._value: Result
@@ -39,7 +42,7 @@ class Running(Generic[Result]):
 
     def begin(self) -> None:
         """Start it; only for the loop's own thread."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run(), context=self._context)
         if self._cancelled:
             self._task.cancel()
 

@@ -17,6 +17,8 @@ from celeriac.sessions.model import ModelError
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.loaded import Loaded
 from celeriac.sessions.store.sessions import Claim, Verdict, new_claim_name
+from celeriac.tasks.logs import log_facts
+from celeriac.tasks.names import task_of
 from celeriac.tasks.runtime import Runtime, runtime
 
 __all__ = ["error_text", "run_step"]
@@ -42,12 +44,29 @@ def run_step(
         work: Does the outside work and says what came of it.
     """
     here = runtime()
-    claim = claim_until_answered(here, name, session_id, step_id, call_id)
-    if isinstance(claim, Verdict):
-        # An expired claim is left to the wake loop: it knows whether the store was away, when every
-        # lease looks expired and its worker may well be alive.
-        _log.debug("Step %s of %s is not to be run: %s", step_id, session_id, claim.reason)
-        return
+    about = {
+        "session_id": session_id,
+        "step_id": step_id,
+        "step": name.value,
+        "call_id": call_id,
+        "worker": here.owner,
+    }
+    with log_facts(about) as facts:
+        claim = claim_until_answered(here, name, session_id, step_id, call_id)
+        if isinstance(claim, Verdict):
+            # An expired claim is left to the wake loop: it knows whether the store was away, when every
+            # lease looks expired and its worker may well be alive.
+            _log.debug("Step %s of %s is not to be run: %s", step_id, session_id, claim.reason)
+            return
+        turn = claim.loaded.state.turn
+        facts["task"] = task_of(claim.step)
+        facts["attempt"] = claim.step.attempt
+        facts["turn_id"] = turn.id if turn else None
+        _run_claimed(here, claim, work)
+    here.janitor.take(claim.messages)
+
+
+def _run_claimed(here: Runtime, claim: Claim, work: Work) -> None:
     started = time.perf_counter()
     with here.leases.hold(claim):
         if here.stopping.is_set():
@@ -56,10 +75,16 @@ def run_step(
             outcome = _run(here, claim, work)
         commit_until_answered(here, claim, outcome)
     if _log.isEnabledFor(logging.INFO):
-        what = f"{name.value} {claim.request.tool}" if claim.request else name.value
+        tool = claim.request.tool if claim.request else None
         milliseconds = (time.perf_counter() - started) * 1000
-        _log.info("%s  %s  %s, %.0f ms", session_id, what, _in_words(outcome), milliseconds)
-    here.janitor.take(claim.messages)
+        _log.info(
+            "%s  %s  %s, %.0f ms",
+            claim.loaded.state.session_id,
+            f"{claim.step.name.value} {tool}" if tool else claim.step.name.value,
+            _in_words(outcome),
+            milliseconds,
+            extra={"facts": {"tool": tool, "duration_ms": round(milliseconds, 1)}},
+        )
 
 
 def _in_words(outcome: Input) -> str:

@@ -18,6 +18,7 @@ from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PARTITIONS
 from celeriac.sessions.store.lives import LifeRecord
 from celeriac.sessions.store.packing import pack_session
+from celeriac.tasks.logs import log_facts
 from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.runtime import Runtime
@@ -124,6 +125,10 @@ class WakeLoop:
 
     def _wake(self, session_id: str, event: WokenUp) -> None:
         """Move a session on."""
+        with log_facts({"session_id": session_id}):
+            self._apply(session_id, event)
+
+    def _apply(self, session_id: str, event: WokenUp) -> None:
         try:
             state, changed = self._here.store.apply(session_id, event)
             if not changed:

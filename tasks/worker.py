@@ -29,7 +29,7 @@ from celeriac.tasks import bootstep
 from celeriac.tasks.celery import queue_named
 from celeriac.tasks.dispatch import CeleryDispatcher
 from celeriac.tasks.doctor import examine_eviction
-from celeriac.tasks.logs import redact_logs
+from celeriac.tasks.logs import set_up_logs
 from celeriac.tasks.runtime import Runtime, load_worker_agents, name_worker, runtime
 from celeriac.tasks.urls import broker_url_for, store_url
 
@@ -89,7 +89,7 @@ def _settle_memory() -> None:
 
 def _set_up_logs(**_: object) -> None:
     logging.getLogger("celeriac").setLevel(load_settings().log_level)
-    redact_logs()
+    set_up_logs(load_settings().log_format)
 
 
 def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> set[str]:

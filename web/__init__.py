@@ -29,6 +29,7 @@ from celeriac.web.page_login import page_login
 from celeriac.web.page_sessions import page_sessions
 from celeriac.web.parts import EXTENSION, Parts
 from celeriac.web.problems import register_problems
+from celeriac.web.request_log import register_request_ids
 from celeriac.web.security import register_security
 from celeriac.web.stream import Streams, stream_cap
 
@@ -61,6 +62,7 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
     )
     app.extensions[EXTENSION] = here
     # Order matters: the checks come before any view, so every blueprint is behind them.
+    register_request_ids(app)
     register_security(app, key, host=settings.host, port=settings.port)
     register_problems(app)
     register_filters(app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Mapping
 from types import FrameType
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from flask import Flask
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import load_settings
 from celeriac.web.parts import EXTENSION, Parts
+from celeriac.web.request_log import log_config
 
 _settings = load_settings()
 _host = f"[{_settings.host}]" if ":" in _settings.host else _settings.host
@@ -32,19 +32,10 @@ keepalive = 15
 control_socket_disable = True
 
 accesslog = "-"
-# The path without its query, and no headers: whatever secret is in there never reaches a log.
-access_log_format = '%(h)s "%(m)s %(U)s" %(s)s %(b)s %(M)sms'
+# The path without its query, and no headers of the caller: whatever secret is in there never reaches a log.
+access_log_format = '%(h)s "%(m)s %(U)s" %(s)s %(b)s %(M)sms %({x-request-id}o)s'
 
-_QUIET_PATHS = ("/healthz", "/readyz", "/static/", "/favicon.ico")
-
-
-def _worth_reading(record: logging.LogRecord) -> bool:
-    """Keep probes and static files out of the access log; gunicorn hands its fields over as a mapping."""
-    path = record.args.get("U") if isinstance(record.args, Mapping) else None
-    return not str(path).startswith(_QUIET_PATHS)
-
-
-logging.getLogger("gunicorn.access").addFilter(_worth_reading)
+logconfig_dict = log_config(_settings.log_format, _settings.log_level)
 
 
 class _Worker(Protocol):

@@ -6,7 +6,6 @@ Both say the same: what happened, whether anything is lost, what to do.
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -21,6 +20,7 @@ from celeriac.sessions.errors import (
     StoreUnavailable,
 )
 from celeriac.web.answers import ProblemDetails
+from celeriac.web.request_log import request_id
 
 __all__ = [
     "ENHANCED_HEADER",
@@ -166,8 +166,8 @@ def _http(error: HTTPException, status: int) -> Problem:
 
 
 def _unexpected(error: Exception) -> Problem:
-    reference = secrets.token_hex(6)
-    _log.error("Request failed, reference %s: %s", reference, request.path, exc_info=error)
+    reference = request_id()
+    _log.error("Request %s failed: %s", reference, request.path, exc_info=error)
     detail = (
         "Something went wrong on our side. What was acknowledged before is kept. "
         f"If it happens again, give this reference to whoever runs the server: {reference}"

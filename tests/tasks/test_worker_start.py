@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,32 @@ def test_workers_find_the_embedded_store_of_a_directory_by_themselves(
             assert last_answer(cluster.idle(session_id)) == "look returned: seen at once"
         assert [worker.stop() for worker in workers] == [0, 0]
         assert cluster.store.alive()
+
+
+def test_every_line_of_a_worker_is_json_when_asked_for_and_steps_carry_their_ids(
+    cluster: Cluster,
+) -> None:
+    cluster.restore(0)
+    worker = cluster.start_worker(env={"CELERIAC_LOG_FORMAT": "json"})
+    cluster.open_gate("only-for-the-tool")
+    session_id = cluster.say('/tool look_async {"gate": "only-for-the-tool"}')
+    cluster.idle(session_id)
+    assert worker.stop() == 0
+    # Celery's own words at a stop are no log line.
+    written = [line for line in worker.output().splitlines() if line[:8] not in {"", "worker: "}]
+    lines = [json.loads(line) for line in written]
+    steps = [line for line in lines if line.get("session_id") == session_id]
+    assert [(line["step"], line["task"]) for line in steps] == [
+        ("RunModel", "celeriac.run_model"),
+        ("CallTool", "celeriac.call_tool"),
+        ("RunModel", "celeriac.run_model"),
+    ]
+    about = steps[1]
+    call_id = cluster.snapshot(session_id).calls[0].id
+    assert (about["turn_id"], about["call_id"], about["attempt"]) == ("t1", call_id, 1)
+    assert (about["tool"], about["level"]) == ("look_async", "INFO")
+    assert about["worker"].startswith(worker.hostname)
+    assert "only-for-the-tool" not in worker.output()
 
 
 BROKEN = {

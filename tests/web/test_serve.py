@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -45,7 +46,7 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
     settings = Settings(port=_free_port(), data_dir=tmp_path, web_processes=1, web_threads=8)
     environment = {
         **os.environ,
@@ -54,6 +55,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         "CELERIAC_WEB_PROCESSES": "1",
         "CELERIAC_WEB_THREADS": "8",
         "PYTHONUNBUFFERED": "1",
+        **getattr(request, "param", {}),
     }
     log = tmp_path / "log"
     with log.open("w") as file:
@@ -105,6 +107,28 @@ def test_se_06_no_token_or_login_code_reaches_the_access_log(served: Served) -> 
     assert (served.settings.data_dir / "session.key").read_text() not in log
 
 
+@pytest.mark.parametrize("served", [{"CELERIAC_LOG_FORMAT": "json"}], indirect=True)
+def test_every_line_is_json_when_asked_for_and_requests_carry_their_id(served: Served) -> None:
+    with served.open() as web:
+        found = web.get(f"/api/sessions/{SESSION_ID}", headers=served.headers)
+        given = web.get("/login", headers={"X-Request-ID": "proxy-1234"})
+        forged = web.get("/login", headers={"X-Request-ID": 'x" injected'})
+    served.process.send_signal(signal.SIGTERM)
+    served.process.wait(timeout=30)
+    lines = [json.loads(line) for line in served.log.read_text().splitlines()]
+    requests = {line["request_id"]: line for line in lines if line["logger"] == "gunicorn.access"}
+    assert given.headers["X-Request-ID"] == "proxy-1234"
+    assert "injected" not in forged.headers["X-Request-ID"]
+    about = requests[found.headers["X-Request-ID"]]
+    assert (about["method"], about["path"], about["status"]) == (
+        "GET",
+        f"/api/sessions/{SESSION_ID}",
+        200,
+    )
+    assert "proxy-1234" in requests
+    assert any("Listening at" in line["message"] for line in lines)
+
+
 def test_a_wrong_setting_is_one_line_and_no_server(tmp_path: Path) -> None:
     environment = {
         **os.environ,
@@ -126,7 +150,7 @@ def test_the_web_process_loads_no_model_client_and_no_step(tmp_path: Path) -> No
         "import sys; from celeriac.web import create_app; create_app();"
         "import celeriac.tasks.dispatch;"
         "print([n for n in sys.modules if n.split('.')[0] in {'litellm', 'mcp'}"
-        " or n.startswith('celeriac.connectors')"
+        " or n.startswith('celeriac.connectors.') and n != 'celeriac.connectors.redaction'"
         " or n in {'celeriac.tasks.run_model', 'celeriac.tasks.call_tool', 'celeriac.tasks.step'}])"
     )
     done = subprocess.run(
