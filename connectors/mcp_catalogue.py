@@ -62,7 +62,7 @@ async def list_all_tools(session: McpSession) -> Catalogue:
         MCPError: The server refused, or the connection ended.
         ValidationError: The answer is no list of tools.
     """
-    if session.client.server_capabilities.tools is None:
+    if session.capabilities.tools is None:
         return Catalogue((), {}, None)
     tools: dict[str, Tool] = {}
     cursor: str | None = None

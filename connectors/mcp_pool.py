@@ -184,11 +184,11 @@ class PooledServer:
 
     @property
     def has_resources(self) -> bool:
-        """Whether the server said that it has resources or prompts."""
+        """Whether it is connected and said that it has resources or prompts."""
         session = self._session
-        if session is None:
+        if session is None or session.over:
             return False
-        capabilities = session.client.server_capabilities
+        capabilities = session.capabilities
         return capabilities.resources is not None or capabilities.prompts is not None
 
     def was_listed_by(self, session: McpSession) -> bool:

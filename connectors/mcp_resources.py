@@ -139,7 +139,7 @@ async def _offers(server: PooledServer, context: ToolContext) -> JsonValue:
 
 async def _all(session: McpSession, what: str) -> list[JsonValue]:
     """List one kind of thing, all pages of it."""
-    client, capabilities = session.client, session.client.server_capabilities
+    client, capabilities = session.client, session.capabilities
     if (capabilities.prompts if what == "prompts" else capabilities.resources) is None:
         return []
     found: list[JsonValue] = []

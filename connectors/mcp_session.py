@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, ToolListChangedNotification
+from mcp_types import Implementation, ServerCapabilities, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from celeriac.connectors.mcp_config import McpServer, StdioServer, values_of
@@ -62,6 +62,10 @@ class McpSession:
         self.server = server
         self.changes = 0
         """Counts the server's notices that its list of tools changed."""
+        self.capabilities = ServerCapabilities()
+        """What the server said that it has; known, and kept, from the handshake on."""
+        self.is_modern = False
+        """Whether it speaks 2026-07-28 or newer; known from the handshake on."""
         values = values_of(name, server)
         self.redact = Redactor(values.values())
         self._transport = _transport(name, server, values, self.redact, reaper)
@@ -128,6 +132,8 @@ class McpSession:
     async def _own(self, ready: asyncio.Future[None]) -> None:
         try:
             async with self.client:
+                self.capabilities = self.client.server_capabilities
+                self.is_modern = self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
                 if not ready.done():
                     ready.set_result(None)
                 await self._stay()
@@ -168,14 +174,9 @@ class McpSession:
             await asyncio.sleep(self.server.list_seconds)
 
     @property
-    def is_modern(self) -> bool:
-        """Whether it speaks 2026-07-28 or newer."""
-        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-    @property
     def announces_changes(self) -> bool:
         """Whether the server says that it tells of changes of its tools."""
-        tools = self.client.server_capabilities.tools
+        tools = self.capabilities.tools
         return tools is not None and bool(tools.list_changed)
 
     async def _came(self, message: IncomingMessage) -> None:

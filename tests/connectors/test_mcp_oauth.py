@@ -33,7 +33,7 @@ from celeriac.sessions.errors import ToolNotRun
 from celeriac.sessions.settings import load_settings
 from celeriac.sessions.tools import ToolResult
 from tests.connectors import oauth_client
-from tests.connectors.mcp_talk import http_server, opened, outcome
+from tests.connectors.mcp_talk import http_server, opened, outcome, until
 from tests.mcp_servers.oauth_world import MORE, SCOPE, World, world
 
 LOGIN = {"grant": "authorization_code"}
@@ -314,7 +314,7 @@ def test_a_login_that_was_revoked_ends_the_calls_as_not_run(here: World) -> None
     async def main() -> None:
         server = guarded(here, **LOGIN)
         await log_in(server)
-        async with opened({"guarded": server}, resources=False) as open_:
+        async with opened({"guarded": server}, resources=True) as open_:
             await open_.tools()
             here.revoke_everything()
             end = await outcome(open_.call("act", key="key-1"))
@@ -323,6 +323,11 @@ def test_a_login_that_was_revoked_ends_the_calls_as_not_run(here: World) -> None
                 end
             )
             # From then on it is left out, without asking anybody.
+            await open_.unlisted()
+            (pooled,) = open_.source._pooled()
+            session = pooled._session
+            assert session is not None
+            await until(lambda: session._task is None or session._task.done(), "it is closed")
             asked = len(here.sent)
             (why,) = await open_.unlisted()
             assert "run `celeriac mcp login guarded`" in why
