@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from celeriac.tasks import cli_calls, cli_sessions
+from celeriac.tasks import cli_calls, cli_connectors, cli_sessions
 from celeriac.tasks.cli_common import CommandGroup, json_option, open_cli_client
 
 __all__ = ["main"]
@@ -151,5 +151,5 @@ def mcp_logout(server: str) -> None:
     sys.exit(log_out(load_settings(), server))
 
 
-for _command in (*cli_sessions.COMMANDS, *cli_calls.COMMANDS):
+for _command in (*cli_sessions.COMMANDS, *cli_calls.COMMANDS, *cli_connectors.COMMANDS):
     main.add_command(_command)

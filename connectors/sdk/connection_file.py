@@ -81,13 +81,16 @@ class ConnectionFile:
                 descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except OSError as error:
                 raise self._unusable(_why_not_opened(error)) from error
-            with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(file.fileno())
-                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+            try:
+                status = os.fstat(descriptor)
                 self._require_private(status)
+                seen = (status.st_ino, status.st_mtime_ns, status.st_size)
                 if seen != self._seen:
-                    self._entries = self._parsed(file.read(_LARGEST_BYTES + 1))
+                    with os.fdopen(descriptor, "rb", closefd=False) as file:
+                        self._entries = self._parsed(file.read(_LARGEST_BYTES + 1))
                     self._seen = seen
+            finally:
+                os.close(descriptor)
             return self._entries
 
     def _require_private(self, status: os.stat_result) -> None:

@@ -105,6 +105,9 @@ class Connector:
         """Ask the provider who we are, without changing anything, and return a short text that says it.
 
         ``celeriac connectors check`` shows it; a connector without such a request leaves this as it is.
+
+        Raises:
+            ToolFailed: The provider does not let us in.
         """
         del call
         return "the configuration is complete (this connector asks its provider nothing)"

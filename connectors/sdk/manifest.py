@@ -33,6 +33,7 @@ __all__ = [
     "Operation",
     "Reconcile",
     "RecordedAs",
+    "manifest_schema",
     "snake_case",
 ]
 
@@ -265,6 +266,13 @@ class Manifest(_Part):
         if faults := manifest_faults(manifest):
             raise DefinitionError(_listed(what, faults))
         return manifest
+
+
+def manifest_schema() -> str:
+    """Return the JSON Schema of manifests, as it is published."""
+    schema = Manifest.model_json_schema(by_alias=True)
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def _json(text: str) -> JsonValue:

@@ -14,7 +14,7 @@ from celeriac.connectors.schemas import validator_of
 from celeriac.connectors.sdk import Call, Connector, Described, Manifest, Operation, Outcome
 from celeriac.connectors.sql import ledger, postgres, sqlite
 from celeriac.connectors.sql.ledger import Database, Result, Rows
-from celeriac.sessions.errors import ConfigurationError, ToolNotRun
+from celeriac.sessions.errors import ConfigurationError, ToolFailed, ToolNotRun
 from celeriac.sessions.jsonsafe import dump_json
 
 __all__ = ["SqlConnector"]
@@ -110,12 +110,13 @@ class SqlConnector(Connector):
 
     async def check(self, call: Call) -> str:
         """Read a constant."""
-        del call.http
         if self._sqlite:
             found = await asyncio.to_thread(sqlite.read, self._path, "SELECT 1", self._seconds, 1)
         else:
             found = await asyncio.to_thread(postgres.read, self._place(call), "SELECT 1", 1)
-        return found.message if isinstance(found, Outcome) else "the database answers"
+        if isinstance(found, Outcome):
+            raise ToolFailed(found.message)
+        return "the database answers"
 
     async def _transact(self, call: Call, work: ledger.Work) -> Outcome:
         if self._sqlite:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from pydantic import JsonValue
 
 from celeriac.connectors.sdk import Call, Connector, Manifest, Outcome, ProviderAnswer
-from celeriac.sessions.errors import ToolNotRun, ToolOutcomeUnknown
+from celeriac.sessions.errors import ToolFailed, ToolNotRun, ToolOutcomeUnknown
 
 __all__ = ["StripeConnector"]
 
@@ -98,7 +98,7 @@ class StripeConnector(Connector):
         """List one charge."""
         answer = await self._read(call, "/v1/charges", {"limit": 1})
         if not answer.ok:
-            return f"Stripe answered {answer.status}: {_error(answer)[1]}"
+            raise ToolFailed(f"Stripe answered {answer.status}: {_error(answer)[1]}")
         return "Stripe accepts the key"
 
     async def _get(self, call: Call, kind: str) -> Outcome:
