@@ -85,7 +85,9 @@ def request_size(request: ModelRequest) -> RequestSize:
         if message.seq < summarised_at:
             break  # it answered a longer context
         usage = message.usage
-        if message.role is Role.ASSISTANT and usage is not None and usage.input_tokens:
+        # The input of several calls, which a framework made in one step, is no size of the context.
+        one = usage is not None and usage.model_calls <= 1
+        if message.role is Role.ASSISTANT and usage is not None and one and usage.input_tokens:
             since = sum(map(message_tokens, messages[at:]))
             return RequestSize(usage.input_tokens + since, usage.input_tokens)
     return RequestSize(_fixed_tokens(request) + sum(map(message_tokens, messages)))

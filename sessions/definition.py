@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.errors import DefinitionError
+from celeriac.sessions.harness import Harness
 from celeriac.sessions.model import ModelClient
 from celeriac.sessions.model_settings import ModelSettings
 from celeriac.sessions.tools import DefinedToolSource, FunctionTool, ToolPolicy, ToolSource
@@ -77,6 +78,8 @@ class AgentDefinition:
         compaction: When older messages are summarised; None never.
         max_model_calls_per_turn: Bound of one turn, against endless loops.
         description: A line for people choosing an agent.
+        harness: Makes its model steps; None is Celeriac's own loop. The functions for other frameworks set it, e.g.
+            `openai_agents_session`.
 
     Raises:
         DefinitionError: A name is malformed or used twice, or a policy names an unknown tool.
@@ -97,6 +100,7 @@ class AgentDefinition:
     compaction: CompactionPolicy | None = None
     max_model_calls_per_turn: int = 100
     description: str = ""
+    harness: Harness | None = None
 
     def __post_init__(self) -> None:
         if _AGENT_NAME.fullmatch(self.name) is None:
@@ -113,6 +117,7 @@ class AgentDefinition:
             raise DefinitionError(
                 f"agent {self.name}: plan_mode_enabled needs BuiltInTool.WRITE_TODOS in built_in_tools"
             )
+        self._check_harness()
         self._check_tools()
 
     def settings_of(self, model: str) -> ModelSettings:
@@ -120,6 +125,21 @@ class AgentDefinition:
         if isinstance(self.model_settings, ModelSettings):
             return self.model_settings
         return self.model_settings.get(model, ModelSettings())
+
+    def _check_harness(self) -> None:
+        if self.harness is None:
+            return
+        for what, given in (
+            ("built_in_tools", self.built_in_tools),
+            ("plan_mode_enabled", self.plan_mode_enabled),
+            ("model_clients", self.model_clients),
+            ("model_settings", self.model_settings != ModelSettings()),
+            ("instructions", self.instructions),
+        ):
+            if given:
+                raise DefinitionError(
+                    f"agent {self.name}: `{what}` is for Celeriac's own loop; {self.harness.name} has its own way"
+                )
 
     def _check_tools(self) -> None:
         names: set[str] = {built_in.value for built_in in self.built_in_tools}

@@ -77,6 +77,8 @@ class Change:
     queue_dropped: list[str] = field(default_factory=list)
     message_ids: list[str] = field(default_factory=list)
     """Client message ids now taken, so that the same one again changes nothing."""
+    snapshot: str | None = None
+    """The snapshot of the harness from now on, as it is kept; empty deletes it, None leaves it."""
     send: list[Step] = field(default_factory=list)
     """Steps whose message goes to the broker now."""
 

@@ -139,6 +139,8 @@ class ModelReplied:
     """What was wrong with the sources of tools that the model had to do without."""
     context_full: bool = False
     """The context was over the threshold, but nothing (more) could be done about it."""
+    snapshot: str | None = None
+    """What the harness wants back at the next step: `Change.snapshot`."""
 
 
 @dataclass(frozen=True, slots=True)

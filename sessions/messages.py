@@ -59,10 +59,14 @@ class Usage(BaseModel):
     """Calls of these whose cost is unknown."""
 
     def of_one_call(self) -> Usage:
-        """Return what one call used, ready to be added to others."""
+        """Return what one step used, ready to be added to others: one call, or so many as a framework made in it."""
+        calls = max(self.model_calls, 1)
         uncounted = self.input_tokens is None or self.output_tokens is None
-        counts = {"uncounted_calls": int(uncounted), "unpriced_calls": int(self.cost_usd is None)}
-        return self.model_copy(update={"model_calls": 1, **counts})
+        counts = {
+            "uncounted_calls": calls * uncounted,
+            "unpriced_calls": calls * (self.cost_usd is None),
+        }
+        return self.model_copy(update={"model_calls": calls, **counts})
 
     def plus(self, other: Usage) -> Usage:
         """Return the sum; a figure unknown on both sides stays unknown."""

@@ -52,6 +52,7 @@ def model_replied(draft: Draft, step: Step, event: ModelReplied) -> None:
         compactions=draft.turn.compactions if event.context_full else 0,
         refused_as_too_large=False,
     )
+    draft.change.snapshot = event.snapshot
     if answered:
         turn_rules.end_turn(draft, "answered")
         return

@@ -117,7 +117,10 @@ def _model_infos(here: Runtime) -> tuple[ModelInfo, ...]:
     agents = here.agents.values()
     names = [model for agent in agents for model in here.models_of(agent)]
     own = {
-        model for agent in agents for model in agent.model_clients if model in here.models_of(agent)
+        model
+        for agent in agents
+        for model in here.models_of(agent)
+        if agent.harness is not None or model in agent.model_clients
     }
     return facts_of(names, own)
 

@@ -11,7 +11,7 @@ from celeriac.sessions.model import ModelError, ModelReply
 from celeriac.sessions.state import StepName
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
-from celeriac.tasks.model_call import agent_of, read_reply, request_for
+from celeriac.tasks.model_call import agent_of, read_summary, request_for
 from celeriac.tasks.names import COMPACT_CONTEXT
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import run_step
@@ -61,7 +61,7 @@ def _ask(here: Runtime, claim: Claim, agent: AgentDefinition) -> ModelReply | Mo
     older = [one for one in whole.messages if one.role is Role.SUMMARY or one.seq < before]
     while True:
         try:
-            return read_reply(here, claim, agent, summary_request(whole, older, limit), shown=False)
+            return read_summary(here, claim, agent, summary_request(whole, older, limit))
         except ModelError as error:
             limit //= 2
             if not error.context_full or limit < _LEAST_TOKENS:

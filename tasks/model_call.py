@@ -8,15 +8,16 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
+from celeriac.connectors.built_in_loop import BuiltInLoop
 from celeriac.sessions.definition import AgentDefinition
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.events import EventType, LiveEvent
 from celeriac.sessions.failures import FailureKind
+from celeriac.sessions.harness import Harness, read_snapshot, step_context
 from celeriac.sessions.inputs import ModelInterrupted
 from celeriac.sessions.jsonsafe import clean_text
 from celeriac.sessions.messages import Usage
 from celeriac.sessions.model import (
-    ModelClient,
     ModelError,
     ModelReply,
     ModelRequest,
@@ -30,7 +31,7 @@ from celeriac.tasks.leases import turn_is_stopped
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import error_text
 
-__all__ = ["agent_of", "read_reply", "request_for"]
+__all__ = ["agent_of", "harness_for", "read_step", "read_summary", "request_for"]
 
 _BATCH_SECONDS = 0.05
 """Deltas are published in batches of this length: 20 events a second are smooth and cheap."""
@@ -84,22 +85,30 @@ def _with_images(here: Runtime, request: ModelRequest) -> ModelRequest:
     return replace(request, images=here.store.images(request.session_id, newest))
 
 
-def read_reply(
-    here: Runtime,
-    claim: Claim,
-    agent: AgentDefinition,
-    request: ModelRequest,
-    *,
-    shown: bool = True,
-) -> ModelReply | ModelInterrupted:
-    """Ask the model once.
+def harness_for(here: Runtime, agent: AgentDefinition, model: str) -> Harness:
+    """Return what makes the agent's model steps: its own harness, or ours with the client of the model.
 
     Args:
         here: This process's parts.
-        claim: The claim of the step that asks.
         agent: The agent, which may have a client of its own for the model.
+        model: Name of the model that is asked.
+    """
+    if agent.harness is not None:
+        return agent.harness
+    own = agent.model_clients.get(model)
+    return BuiltInLoop(here.models.client(model) if own is None else own)
+
+
+def read_step(
+    here: Runtime, claim: Claim, agent: AgentDefinition, request: ModelRequest
+) -> ModelReply | ModelInterrupted:
+    """Make one model step; pages see its text while it comes.
+
+    Args:
+        here: This process's parts.
+        claim: The claim of the step.
+        agent: The agent.
         request: What to ask.
-        shown: Whether pages see the text while it comes.
 
     Returns:
         The complete reply, or what there was of it when the turn was stopped.
@@ -107,10 +116,22 @@ def read_reply(
     Raises:
         ModelError: The attempt failed.
     """
-    own = agent.model_clients.get(request.model)
-    client = here.models.client(request.model) if own is None else own
+    harness = harness_for(here, agent, request.model)
     request = _with_images(here, request)
-    return _Reading(here, claim, client, request, shown=shown).read()
+    stored = None
+    if agent.harness is not None:
+        stored = read_snapshot(here.store.harness_snapshot(request.session_id))
+    stream = harness.run_model(step_context(harness, request, stored))
+    return _Reading(here, claim, stream, request.timeout_seconds, shown=True).read()
+
+
+def read_summary(
+    here: Runtime, claim: Claim, agent: AgentDefinition, request: ModelRequest
+) -> ModelReply | ModelInterrupted:
+    """Ask for a summary once; pages do not see it while it comes. See `read_step`."""
+    harness = harness_for(here, agent, request.model)
+    stream = harness.summarise(_with_images(here, request))
+    return _Reading(here, claim, stream, request.timeout_seconds, shown=False).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +146,15 @@ class _Reading:
         self,
         here: Runtime,
         claim: Claim,
-        client: ModelClient,
-        request: ModelRequest,
+        stream: AsyncIterator[TextDelta | ReasoningDelta | ModelReply],
+        timeout_seconds: float,
         *,
         shown: bool,
     ) -> None:
         self._here = here
         self._claim = claim
-        self._client = client
-        self._request = request
+        self._stream = stream
+        self._timeout_seconds = timeout_seconds
         self._shown = shown
         self._items: queue.SimpleQueue[TextDelta | ReasoningDelta | ModelReply | _Broken] = (
             queue.SimpleQueue()
@@ -150,7 +171,7 @@ class _Reading:
         running = self._here.loop.submit(self._pump())
         reply: ModelReply | ModelInterrupted | None = None
         try:
-            reply = self._collect(self._began_at + self._request.timeout_seconds)
+            reply = self._collect(self._began_at + self._timeout_seconds)
         except ModelError as error:
             if error.usage is None and self._first_at is not None:
                 error.usage = Usage()  # the provider charges for what it has streamed
@@ -172,12 +193,11 @@ class _Reading:
 
     async def _pump(self) -> None:
         try:
-            stream = self._client.stream(self._request)
-            async for item in stream:
+            async for item in self._stream:
                 self._items.put(item)
                 if isinstance(item, ModelReply):
                     # Nothing comes after it. Left to the garbage collector, a stream would be closed later.
-                    await _close(stream)
+                    await _close(self._stream)
                     return
             ended = "the stream ended without a reply"
             self._items.put(_Broken(ModelError(ended, retryable=True, kind=FailureKind.BROKEN)))
@@ -189,7 +209,7 @@ class _Reading:
         while True:
             now = time.monotonic()
             if now >= deadline:
-                limit = self._request.timeout_seconds
+                limit = self._timeout_seconds
                 raise ModelError(
                     f"no complete response within {limit:g} s",
                     retryable=True,

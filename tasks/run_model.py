@@ -8,13 +8,14 @@ from celeriac.connectors.toolset import Toolset
 from celeriac.sessions.built_in import BuiltInTool, plan_instructions
 from celeriac.sessions.context import choose_cut, request_size
 from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
+from celeriac.sessions.harness import write_snapshot
 from celeriac.sessions.inputs import ContextFull, Input, ModelInterrupted, ModelReplied
 from celeriac.sessions.jsonsafe import clean_text, to_json_value
-from celeriac.sessions.model import ModelError, ModelReply, ModelRequest
+from celeriac.sessions.model import ModelError, ModelRequest
 from celeriac.sessions.state import SessionState, StepName, Turn
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.celery import app
-from celeriac.tasks.model_call import agent_of, read_reply, request_for
+from celeriac.tasks.model_call import agent_of, harness_for, read_step, request_for
 from celeriac.tasks.names import RUN_MODEL
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.step import run_step
@@ -46,14 +47,34 @@ def _work(here: Runtime, claim: Claim) -> Input:
         if compact is not None:
             return compact
     try:
-        reply = read_reply(here, claim, agent, request)
+        reply = read_step(here, claim, agent, request)
     except ModelError as error:
         if not error.context_full:
             raise
         return _refused_as_too_large(claim, request, policy, error)
     if isinstance(reply, ModelInterrupted):
         return reply
-    return _replied(claim, reply, toolset, request, context_full=too_much is not None)
+    calls = tuple(toolset.plan(call, request.turn_id, claim.loaded.now) for call in reply.calls)
+    harness = harness_for(here, agent, request.model)
+    snapshot = write_snapshot(harness, reply, [planned.reference.id for planned in calls])
+    return ModelReplied(
+        step_id=claim.step.id,
+        token=claim.token,
+        text=clean_text(reply.text),
+        reasoning=clean_text(reply.reasoning),
+        items=tuple(to_json_value(item) for item in reply.items),
+        items_api=reply.items_api,
+        calls=calls,
+        usage=reply.usage,
+        finish_reason=reply.finish_reason,
+        model=reply.model or request.model,
+        reported_model=reply.reported_model,
+        first_token_ms=reply.first_token_ms,
+        latency_ms=reply.latency_ms,
+        missing_tools=toolset.unlisted,
+        context_full=too_much is not None,
+        snapshot=snapshot,
+    )
 
 
 def _over_limit(request: ModelRequest, policy: CompactionPolicy) -> str | None:
@@ -126,31 +147,3 @@ def _instructions(agent: AgentDefinition, state: SessionState) -> str:
     planning = state.turn is not None and state.turn.plan_mode
     of_plan = plan_instructions(state.plan, planning=planning)
     return f"{agent.instructions}\n\n{of_plan}" if of_plan else agent.instructions
-
-
-def _replied(
-    claim: Claim,
-    reply: ModelReply,
-    toolset: Toolset,
-    request: ModelRequest,
-    *,
-    context_full: bool,
-) -> ModelReplied:
-    now = claim.loaded.now
-    return ModelReplied(
-        step_id=claim.step.id,
-        token=claim.token,
-        text=clean_text(reply.text),
-        reasoning=clean_text(reply.reasoning),
-        items=tuple(to_json_value(item) for item in reply.items),
-        items_api=reply.items_api,
-        calls=tuple(toolset.plan(call, request.turn_id, now) for call in reply.calls),
-        usage=reply.usage,
-        finish_reason=reply.finish_reason,
-        model=reply.model or request.model,
-        reported_model=reply.reported_model,
-        first_token_ms=reply.first_token_ms,
-        latency_ms=reply.latency_ms,
-        missing_tools=toolset.unlisted,
-        context_full=context_full,
-    )

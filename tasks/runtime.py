@@ -86,7 +86,8 @@ class Runtime:
 
     def models_of(self, agent: AgentDefinition) -> tuple[str, ...]:
         """Return the models an agent may use, the default first."""
-        return allowed_models(agent.models, self.settings.model)
+        default = self.settings.model if agent.harness is None else None
+        return allowed_models(agent.models, default)
 
 
 class _Process:
@@ -107,7 +108,8 @@ def load_worker_agents(settings: Settings) -> Mapping[str, AgentDefinition]:
     if _Process.agents is None:
         agents = load_agents(settings.agents)
         for agent in agents.values():
-            require_allowed_models(agent, settings.model)
+            if agent.harness is None:
+                require_allowed_models(agent, settings.model)
             for source in agent.tool_sources:
                 if isinstance(source, DefinedToolSource):
                     source.start()

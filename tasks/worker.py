@@ -94,7 +94,13 @@ def _set_up_logs(**_: object) -> None:
 
 def _service_models(agents: Iterable[AgentDefinition], settings: Settings) -> set[str]:
     """Name the models that need a client of the worker's own."""
-    names = {name for agent in agents for name in agent.models if name not in agent.model_clients}
+    names = {
+        name
+        for agent in agents
+        if agent.harness is None
+        for name in agent.models
+        if name not in agent.model_clients
+    }
     return names | {settings.model} if settings.model else names
 
 

@@ -73,6 +73,10 @@ def commit_writes(
     _write_conversation(writes, keys, change)
     for image_id, data in (images or {}).items():
         writes.keep("HSET", keys.images, image_id, data)
+    if change.snapshot is not None:
+        # It replaces another, so it is not counted here: it has a limit of its own.
+        values = [change.snapshot] if change.snapshot else []
+        writes.add("SET" if values else "DEL", keys.harness, *values)
     _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
     if writes.kept:

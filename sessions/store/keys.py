@@ -19,6 +19,8 @@ s:<id>:chunks         hash    permanent      what was packed, compressed: see `c
 s:<id>:queue          hash    permanent      texts of queued messages, `<message>:i` their images (JSON);
                                              absent when the queue is empty
 s:<id>:images         hash    permanent      bytes of images by id, while a message shows them
+s:<id>:harness        string  permanent      snapshot of the framework that runs the session (JSON): see
+                                             `harness`; absent for Celeriac's own loop
 s:<id>:ids            set     permanent      client message ids already taken; many are packed
 s:<id>:events         stream  events TTL     live events, capped
 wake                  zset    permanent      session id, unless idle -> when somebody must next look at it
@@ -145,6 +147,7 @@ class SessionKeys:
     steps: str
     queue: str
     images: str
+    harness: str
     ids: str
     chunks: str
     events: str
@@ -160,6 +163,7 @@ class SessionKeys:
             self.steps,
             self.queue,
             self.images,
+            self.harness,
             self.ids,
             self.chunks,
         )
@@ -183,6 +187,7 @@ class SessionKeys:
             steps=session + ":steps",
             queue=session + ":queue",
             images=session + ":images",
+            harness=session + ":harness",
             ids=session + ":ids",
             chunks=session + ":chunks",
             events=session + ":events",

@@ -367,6 +367,12 @@ class SessionStore:
         pairs = zip(image_ids, cast("list[bytes | None]", raw), strict=True)
         return {image_id: data for image_id, data in pairs if data is not None}
 
+    def harness_snapshot(self, session_id: str) -> str | None:
+        """Read the snapshot of the harness; only the holder of a claim of `RunModel` needs it, and writes it."""
+        with store_errors():
+            raw = cast("bytes | None", self.client.get(SessionKeys.of(session_id).harness))
+        return None if raw is None else raw.decode()
+
     # --- leases and waking
 
     def renew(self, session_id: str, step_id: str, token: int) -> bool:

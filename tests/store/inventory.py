@@ -28,6 +28,7 @@ RULES = (
     Rule(_SESSION + ":chunks", "hash"),
     Rule(_SESSION + ":queue", "hash"),
     Rule(_SESSION + ":images", "hash"),
+    Rule(_SESSION + ":harness", "string"),
     Rule(_SESSION + ":ids", "set"),
     Rule(_SESSION + ":events", "stream", expires=True),
     Rule(_PARTITION + "wake", "zset"),

@@ -87,7 +87,7 @@ def test_all_keys_of_a_session_are_in_one_slot() -> None:
     for _ in range(100):
         sid = new_session_id()
         names = all_names(sid)
-        assert len(set(names)) == len(names) == 17
+        assert len(set(names)) == len(names) == 18
         assert {re.findall(r"\{(.*?)\}", name)[0] for name in names} == {str(partition_of(sid))}
 
 

@@ -28,7 +28,7 @@ from celeriac.sessions.state import ControlVerb
 from celeriac.sessions.store.loaded import Loaded
 from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.loop import LoopThread
-from celeriac.tasks.model_call import read_reply
+from celeriac.tasks.model_call import read_step
 from celeriac.tasks.runtime import Runtime
 from tests.unit.invariants import request_of
 from tests.unit.world import World
@@ -58,7 +58,7 @@ class Reader:
         agent = AgentDefinition(
             name="a", instructions="", models=["demo"], model_clients={"demo": client}
         )
-        return read_reply(here, claim, agent, request_of(self.world.log))
+        return read_step(here, claim, agent, request_of(self.world.log))
 
     def error(self, client: ModelClient) -> ModelError:
         with pytest.raises(ModelError) as failure:
