@@ -182,7 +182,8 @@ class Grants:
     async def _asked(self) -> httpx2.Response:
         """Ask the server for something without a token, so that it says what it wants."""
         ping = {"jsonrpc": "2.0", "id": 0, "method": "ping"}
-        headers = {"Accept": "application/json, text/event-stream"}
+        headers = {name: self._values[value] for name, value in self._server.headers.items()}
+        headers["Accept"] = "application/json, text/event-stream"
         request = httpx2.Request("POST", self._server.url, json=ping, headers=headers)
         try:
             async with self._http() as client:

@@ -29,6 +29,8 @@ class Redactor:
             secrets: The values.
         """
         found = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        if found.issubset(self._secrets):
+            return
         # A value that begins with its scheme is also met without it.
         found |= {last for secret in found if len(last := secret.split()[-1]) >= _SHORTEST_SECRET}
         self._secrets = sorted(found.union(self._secrets), key=len, reverse=True)

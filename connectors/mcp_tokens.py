@@ -39,7 +39,7 @@ _MARGIN_SECONDS = 30.0
 class TokenRecord(BaseModel):
     """What is known of one server's authorisation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     access_token: str | None = None
     refresh_token: str | None = None
@@ -114,7 +114,7 @@ class TokenFile:
         except ValidationError:
             # Without pydantic's words: they may show a token.
             raise ConfigurationError(
-                f"{self.path} holds no tokens that can be read: log in again"
+                f"{self.path} holds no tokens that can be read: delete it, and log in again"
             ) from None
         except OSError as error:
             raise ConfigurationError(f"The tokens in {self.path} cannot be read: {error}") from None

@@ -17,6 +17,7 @@ from celeriac.sessions.settings import Settings
 from celeriac.sessions.store.connection import store_errors
 from celeriac.tasks.cli_common import Exit, plain, print_json
 from celeriac.tasks.dispatch import open_store
+from celeriac.tasks.mcp_cli import NOT_LOGGED_IN, login_of
 from celeriac.tasks.models_cli import keyless_models
 
 __all__ = ["Finding", "examine_eviction", "examine_store", "run_doctor"]
@@ -166,6 +167,10 @@ def _mcp(settings: Settings) -> Iterator[Finding]:
         return
     names = ", ".join(servers) or "none"
     yield Finding("ok", "MCP", f"servers: {names}; `celeriac mcp list` connects to them")
+    for name, server in servers.items():
+        if login_of(settings, name, server) == NOT_LOGGED_IN:
+            told = f"nobody has logged in to {name} on this machine; workers need `celeriac mcp login {name}`"
+            yield Finding("warning", "MCP", told)
 
 
 def _workers(client: SessionClient) -> Finding:

@@ -30,9 +30,10 @@ from celeriac.sessions.settings import Settings
 from celeriac.sessions.tools import ToolDefinition, ToolListing
 from celeriac.tasks.cli_common import plain, print_json
 
-__all__ = ["list_mcp"]
+__all__ = ["NOT_LOGGED_IN", "list_mcp", "login_of"]
 
 _WIDTH = 96
+NOT_LOGGED_IN = "not logged in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ async def _list(config: McpConfig, settings: Settings) -> Mapping[str, _Listed]:
             server,
             listing.tools,
             next(iter(listing.unlisted), None),
-            _login(settings, name, server),
+            login_of(settings, name, server),
         )
         for (name, server), listing in zip(config.servers.items(), listings, strict=True)
     }
@@ -97,7 +98,17 @@ async def _list_one(config: McpConfig, name: str) -> ToolListing:
     return await source.list_tools()
 
 
-def _login(settings: Settings, name: str, server: McpServer) -> str | None:
+def login_of(settings: Settings, name: str, server: McpServer) -> str | None:
+    """Say whether somebody has logged in to a server, on this machine.
+
+    Args:
+        settings: The settings.
+        name: The server's name.
+        server: The server.
+
+    Returns:
+        A few words; None if it needs no login.
+    """
     if not isinstance(server, HttpServer) or server.oauth is None or not server.oauth.is_login:
         return None
     file = token_file(token_folder(settings), name, server, values_of(name, server))
@@ -110,7 +121,7 @@ def _login(settings: Settings, name: str, server: McpServer) -> str | None:
 
 def _told_of(record: TokenRecord | None) -> str:
     if record is None or record.access_token is None:
-        return "not logged in"
+        return NOT_LOGGED_IN
     if record.refresh_token is not None:
         return "logged in"
     if record.expires_at is None:

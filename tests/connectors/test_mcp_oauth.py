@@ -425,6 +425,17 @@ def test_a_client_of_the_configuration_is_not_registered(here: World) -> None:
     assert SECRET not in file_of(server).path.read_text()
 
 
+def test_other_headers_are_sent_with_the_token(here: World) -> None:
+    async def main() -> None:
+        server = http_server(here.url, oauth=LOGIN, headers={"X-Tenant": "TEST_CLIENT_ID"})
+        await log_in(server)
+        async with opened({"guarded": server}, resources=False) as open_:
+            assert (await open_.call("echo", text="x")).value == "x"
+        assert here.tenants == {ID}
+
+    asyncio.run(main())
+
+
 def test_a_slow_call_keeps_no_other_waiting(here: World) -> None:
     async def main() -> None:
         server = guarded(here, **LOGIN)

@@ -86,7 +86,9 @@ class World:
         self.acts: list[str] = []
         """Idempotency keys of the writes that ran."""
         self.sent: list[str] = []
-        """Authorization of each request to the MCP server."""
+        """Token of each request to the MCP server."""
+        self.tenants: set[str] = set()
+        """Every X-Tenant that requests to it had."""
 
     def new_token(self, client_id: str, scopes: list[str], *, refreshable: bool) -> OAuthToken:
         access, refresh = f"at-{secrets.token_hex(16)}", f"rt-{secrets.token_hex(16)}"
@@ -307,6 +309,7 @@ class _Gate:
         headers = dict(scope["headers"])
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         self._here.sent.append(token)
+        self._here.tenants.add(headers.get(b"x-tenant", b"").decode())
         is_admin = method == "tools/call" and said["params"]["name"] == "admin"
         known = self._here.access.get(token)
         if is_admin and known is not None and MORE not in known.scopes:

@@ -44,6 +44,7 @@ def test_a_login_by_browser_and_what_the_list_says_of_it(
     before = terminal.listed()
     assert before["login"] == "not logged in"
     assert "run `celeriac mcp login guarded`" in str(before["problem"])
+    assert "nobody has logged in to guarded on this machine" in terminal.run("doctor").stdout
     with terminal.logging_in() as login:
         assert login.address.startswith(f"{here.issuer}/authorize?")
         assert httpx.get(login.way_back()).text == "Go back to the terminal: it goes on there."
@@ -57,6 +58,7 @@ def test_a_login_by_browser_and_what_the_list_says_of_it(
     assert "(OAuth: authorization_code)" in after.stdout
     assert "\n    logged in\n" in after.stdout
     assert "guarded__echo  read, runs at once" in after.stdout
+    assert "nobody has logged in" not in terminal.run("doctor").stdout
     for secret in here.issued:
         assert secret not in out + err + after.stdout + after.stderr
     assert terminal.run("mcp", "logout", "guarded").stdout.startswith("Deleted the tokens")

@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_told_without_what_is_in_it(tmp_path: Path
     file.path.write_text(json.dumps({"access_token": ["at-secret-1"]}))
     with pytest.raises(ConfigurationError) as caught:
         file.load()
-    assert "log in again" in str(caught.value)
+    assert "delete it, and log in again" in str(caught.value)
     assert "at-secret-1" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert "secret" not in repr(RECORD)
