@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import httpx
 import pytest
 
-from celeriac.connectors.mcp_config import HttpServer, McpServer, StdioServer
-from celeriac.sessions.calls import CallRecord, CallStatus, ToolEffect
+from celeriac.sessions.calls import CallStatus, ToolEffect
 from celeriac.sessions.events import EventType
-from tests.node_tools import (
-    answers,
-    free_port,
-    needs_node_tools,
-    node_command,
-    start_node_tool,
-)
-from tests.tasks.cluster import PATIENCE, last_answer, results
-from tests.tasks.mcp_cluster import McpCluster
+from tests.node_tools import needs_node_tools
+from tests.tasks.cluster import PATIENCE, results
+from tests.tasks.mcp_place import OPERATOR_TOKEN, Place, open_place
 
 pytestmark = [
     needs_node_tools,
@@ -36,80 +24,10 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True)
-class Place:
-    """A cluster with the servers, and what they write to."""
-
-    cluster: McpCluster
-    base: str
-    files: Path
-    graph: Path
-    repository: Path
-
-    def said(self, tool: str, **arguments: object) -> CallRecord:
-        """Have the model call a tool that runs at once; return its call."""
-        session_id = self.cluster.say(f"/tool {tool} {json.dumps(arguments)}", agent="librarian")
-        snapshot = self.cluster.idle(session_id)
-        assert snapshot.calls, last_answer(snapshot)
-        return snapshot.calls[-1]
-
-    def approved(self, tool: str, **arguments: object) -> CallRecord:
-        """Have the model call a tool that asks, and approve it; return its call."""
-        session_id = self.cluster.say(f"/tool {tool} {json.dumps(arguments)}", agent="librarian")
-        self.cluster.approve(session_id, self.cluster.waiting(session_id))
-        return self.cluster.idle(session_id).calls[-1]
-
-
-def node_server(package: str, *arguments: str, **more: object) -> StdioServer:
-    command, *rest = node_command(f"@modelcontextprotocol/server-{package}", *arguments)
-    return StdioServer.model_validate(
-        {"command": command, "args": rest, "trust_annotations": True, **more}
-    )
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    root = tmp_path_factory.mktemp("real")
-    files, graph, repository = root / "files", root / "graph.jsonl", root / "repository"
-    files.mkdir()
-    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/mcp"
-    with ExitStack() as stack:
-        monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
-        monkeypatch.setenv("TEST_MEMORY_FILE", str(graph))
-        everything = node_command("@modelcontextprotocol/server-everything", "streamableHttp")
-        stack.enter_context(
-            start_node_tool(
-                everything,
-                root / "everything.log",
-                ready=lambda _: answers(url),
-                env={"PORT": str(port)},
-            )
-        )
-        servers: dict[str, McpServer] = {
-            "everything": node_server("everything", "stdio"),
-            "remote": HttpServer(url=url, trust_annotations=True),
-            "memory": node_server("memory", env={"MEMORY_FILE_PATH": "TEST_MEMORY_FILE"}),
-            "files": node_server("filesystem", str(files)),
-            "git": StdioServer(
-                command=sys.executable, args=["-m", "mcp_server_git"], trust_annotations=True
-            ),
-        }
-        cluster = stack.enter_context(McpCluster(root / "cluster", servers))
-        token = hashlib.sha256(b"ana").hexdigest()
-        cluster.env["CELERIAC_OPERATORS"] = f"ana:operator:{token}"
-        cluster.start_workers(2)
-        for tool in (
-            "everything__echo",
-            "remote__echo",
-            "memory__read_graph",
-            "files__read_text_file",
-            "git__git_status",
-        ):
-            cluster.await_tool(tool)
-        _, base = cluster.start_web()
-        yield Place(cluster, base, files, graph, repository)
+    with open_place(tmp_path_factory.mktemp("real")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("server", ["everything", "remote"])
@@ -214,5 +132,5 @@ def csrf(html: str) -> str:
 
 def log_in(browser: httpx.Client) -> None:
     token = csrf(browser.get("/login").text)
-    answer = browser.post("/login", data={"csrf_token": token, "operator_token": "ana"})
+    answer = browser.post("/login", data={"csrf_token": token, "operator_token": OPERATOR_TOKEN})
     assert answer.status_code == 303
