@@ -76,6 +76,8 @@ class Settings(BaseSettings):
     """What workers log of their own; Celery's own messages follow its ``--loglevel``."""
     log_format: Literal["text", "json"] = "text"
     """How workers and the web write their logs: lines for people, or a JSON object a line."""
+    otel: bool = False
+    """Whether workers write OpenTelemetry traces (``celeriac[otel]``); the standard OTEL_* variables say where to."""
     worker_pool: Literal["threads", "prefork"] = "threads"
     """Celery's pool: ``threads`` for models and I/O, ``prefork`` for tools that need the CPU."""
 

@@ -196,3 +196,4 @@ def _process_ends(**_: object) -> None:
         here.close_sources()
     except Exception:  # noqa: BLE001 - whatever an author's source does, this process ends
         _log.exception("A source of tools could not be closed")
+    here.tracing.close()

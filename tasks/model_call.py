@@ -122,7 +122,7 @@ def read_step(
     if agent.harness is not None:
         stored = read_snapshot(here.store.harness_snapshot(request.session_id))
     stream = harness.run_model(step_context(harness, request, stored))
-    return _Reading(here, claim, stream, request.timeout_seconds, shown=True).read()
+    return _traced(here, claim, request, stream, shown=True)
 
 
 def read_summary(
@@ -131,7 +131,21 @@ def read_summary(
     """Ask for a summary once; pages do not see it while it comes. See `read_step`."""
     harness = harness_for(here, agent, request.model)
     stream = harness.summarise(_with_images(here, request))
-    return _Reading(here, claim, stream, request.timeout_seconds, shown=False).read()
+    return _traced(here, claim, request, stream, shown=False)
+
+
+def _traced(
+    here: Runtime,
+    claim: Claim,
+    request: ModelRequest,
+    stream: AsyncIterator[TextDelta | ReasoningDelta | ModelReply],
+    *,
+    shown: bool,
+) -> ModelReply | ModelInterrupted:
+    with here.tracing.model_call(claim, request) as tell:
+        reply = _Reading(here, claim, stream, request.timeout_seconds, shown=shown).read()
+        tell(reply)
+        return reply
 
 
 @dataclass(frozen=True, slots=True)

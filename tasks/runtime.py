@@ -24,6 +24,7 @@ from celeriac.tasks.janitor import Janitor
 from celeriac.tasks.leases import LeaseKeeper
 from celeriac.tasks.life import Life, record_of_this_process
 from celeriac.tasks.loop import LoopThread
+from celeriac.tasks.tracing import open_tracing
 
 __all__ = [
     "Runtime",
@@ -52,6 +53,7 @@ class Runtime:
         self.loop = LoopThread()
         self.janitor = Janitor()
         self.models = ModelClients()
+        self.tracing = open_tracing(settings)
         self.leases = LeaseKeeper(self.store, settings.lease_seconds)
         self.worker = worker
         # A process id comes again; nobody else will ever be this owner.

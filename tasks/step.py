@@ -68,11 +68,12 @@ def run_step(
 
 def _run_claimed(here: Runtime, claim: Claim, work: Work) -> None:
     started = time.perf_counter()
-    with here.leases.hold(claim):
+    with here.leases.hold(claim), here.tracing.step(claim, here.owner) as tell:
         if here.stopping.is_set():
             outcome: Input = StepReturned(claim.step.id, claim.token, claim.step.call_id)
         else:
             outcome = _run(here, claim, work)
+        tell(outcome)
         commit_until_answered(here, claim, outcome)
     if _log.isEnabledFor(logging.INFO):
         tool = claim.request.tool if claim.request else None
@@ -170,7 +171,7 @@ def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
     while True:
         try:
             with _queues.turn(session_id) if crowded else contextlib.nullcontext():
-                here.store.apply(session_id, outcome, loaded)
+                state, changed = here.store.apply(session_id, outcome, loaded)
         except StoreUnavailable as error:
             _log.warning("Outcome of step %s of %s waits: %s", claim.step.id, session_id, error)
             next(waits)
@@ -179,6 +180,8 @@ def commit_until_answered(here: Runtime, claim: Claim, outcome: Input) -> None:
             _log.warning("Session %s is gone; the outcome of its step is dropped.", session_id)
             return
         else:
+            if changed:
+                here.tracing.moved_on(claim.loaded.state, state)
             return
 
 

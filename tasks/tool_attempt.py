@@ -8,6 +8,7 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Mapping
+from contextvars import copy_context
 
 from pydantic import JsonValue
 
@@ -141,6 +142,15 @@ def _what_changed(shown: Mapping[str, str], definition: ToolDefinition) -> str:
 
 
 def _enter(here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]) -> Input:
+    with here.tracing.tool_call(claim, tool.definition) as tell:
+        end = _attempt(here, claim, tool, arguments)
+        tell(end)
+        return end
+
+
+def _attempt(
+    here: Runtime, claim: Claim, tool: BoundTool, arguments: dict[str, JsonValue]
+) -> Input:
     attempt = _Attempt(here, claim, tool)
     limit = tool.definition.timeout_seconds
     try:
@@ -216,7 +226,9 @@ class _Attempt:
             if late:
                 commit_until_answered(self._here, self._claim, end)
 
-        thread = threading.Thread(target=target, name=f"celeriac-{self._call_id}", daemon=True)
+        thread = threading.Thread(
+            target=copy_context().run, args=(target,), name=f"celeriac-{self._call_id}", daemon=True
+        )
         try:
             thread.start()
         except RuntimeError as error:  # the system has no room for one more

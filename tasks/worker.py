@@ -31,6 +31,7 @@ from celeriac.tasks.dispatch import CeleryDispatcher
 from celeriac.tasks.doctor import examine_eviction
 from celeriac.tasks.logs import set_up_logs
 from celeriac.tasks.runtime import Runtime, load_worker_agents, name_worker, runtime
+from celeriac.tasks.tracing import check_tracing
 from celeriac.tasks.urls import broker_url_for, store_url
 
 __all__ = ["install"]
@@ -58,6 +59,7 @@ def _prepare(sender: str, instance: object, **_: object) -> None:
         _find_broker(app, settings)
         # Before agents name its servers: a fault is then told as what it is.
         load_mcp_config(settings.mcp_config)
+        check_tracing(settings)
         agents = _load_agents(settings)
         ModelClients.preload(_service_models(agents.values(), settings))
         _consume(app, {tool.definition.queue for a in agents.values() for tool in a.tools})

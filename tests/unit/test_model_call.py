@@ -30,6 +30,7 @@ from celeriac.sessions.store.sessions import Claim
 from celeriac.tasks.loop import LoopThread
 from celeriac.tasks.model_call import read_step
 from celeriac.tasks.runtime import Runtime
+from celeriac.tasks.tracing import NoTracing
 from tests.unit.invariants import request_of
 from tests.unit.world import World
 
@@ -52,7 +53,7 @@ class Reader:
         return Loaded(self.world.state, "1", 1)
 
     def read(self, client: ModelClient) -> ModelReply | ModelInterrupted:
-        here = cast("Runtime", SimpleNamespace(store=self, loop=self.loop))
+        here = cast("Runtime", SimpleNamespace(store=self, loop=self.loop, tracing=NoTracing()))
         step = self.world.state.steps[0]
         claim = Claim(self.load(""), step, step.timing.token, None, self.world.log)
         agent = AgentDefinition(
