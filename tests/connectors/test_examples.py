@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from celeriac.connectors.mcp_source import McpToolSource
+from celeriac.connectors.sdk.source import ConnectorToolSource
 from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import load_settings
 from celeriac.sessions.tools import ToolContext, needs_approval
@@ -37,6 +38,19 @@ def test_the_agent_with_mcp_servers_loads_with_its_configuration(
     [source] = keeper.tool_sources
     assert isinstance(source, McpToolSource)
     assert list(source.servers) == ["git", "files", "memory"]
+
+
+def test_the_support_desk_asks_before_large_refunds() -> None:
+    [support] = load_agents(str(EXAMPLES / "support_desk" / "agent.py")).values()
+    [source] = support.tool_sources
+    assert isinstance(source, ConnectorToolSource)
+    tools = {definition.name: definition for definition in source.definitions}
+    refund = tools["stripe_create_refund"].approval
+    assert not needs_approval(refund, {"payment": "ch_1", "amount": 5000})
+    assert needs_approval(refund, {"payment": "ch_1", "amount": 5001})
+    assert needs_approval(refund, {"payment": "ch_1"}), "all of it may be much"
+    assert tools["slack_post_thread_reply"].approval is True
+    assert tools["sql_note_refund"].approval is False
 
 
 def test_the_demo_agent_is_found_by_its_module() -> None:
