@@ -41,6 +41,7 @@ from celeriac.sessions.snapshot import (
 from celeriac.sessions.state import SessionState, SessionStatus
 from celeriac.sessions.store.audit import AuditLog
 from celeriac.sessions.store.connection import store_errors
+from celeriac.sessions.store.limits import Limited, RateLimits
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
@@ -68,6 +69,7 @@ class SessionClient:
         self._reader = SessionReader(store, settings)
         self._lists = SessionLists(store, self._reader, settings)
         self._audit = AuditLog(store.client, settings)
+        self._limits = RateLimits(store.client, settings)
         self._actor = actor or Actor()
 
     def acting_as(self, actor: Actor) -> SessionClient:
@@ -469,6 +471,10 @@ class SessionClient:
     ) -> AuditPage:
         """Read the audit log, newest first; `InvalidRequest` (``invalid_cursor``) for a bad cursor."""
         return self._audit.page(session_id, cursor, limit)
+
+    def check_rate(self, what: Limited, who: str) -> None:
+        """Count something that a client does over the web; `RateLimited` when it is too much."""
+        self._limits.check(what, who)
 
     # --- reading
 

@@ -6,7 +6,8 @@ CeleriacError
 ├── Refused                   the request cannot be done; nothing was changed (has a stable `code`)
 │   ├── InvalidRequest        the input itself is wrong
 │   ├── NotFound              no such session, call, message or agent
-│   └── Conflict              the session is in another state than the request assumes
+│   ├── Conflict              the session is in another state than the request assumes
+│   └── RateLimited           the client did this too often within a minute
 ├── StoreUnavailable          the session store did not answer; nothing is lost, try again
 ├── ToolFailed                raised by a tool: it is certain that the call failed (final)
 ├── ToolNotRun                raised by a tool: it is certain that nothing was done, so it may be tried again
@@ -24,6 +25,7 @@ __all__ = [
     "DefinitionError",
     "InvalidRequest",
     "NotFound",
+    "RateLimited",
     "Refused",
     "StoreUnavailable",
     "ToolFailed",
@@ -67,6 +69,19 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """The session has moved on, or somebody else decided first; the message says who and what."""
+
+
+class RateLimited(Refused):
+    """Too many within a minute, so this one was not done.
+
+    Args:
+        message: What there was too much of, and the limit.
+        retry_after_seconds: When there is room again.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message, code="too_many_requests")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class StoreUnavailable(CeleriacError):

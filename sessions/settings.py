@@ -119,6 +119,20 @@ class Settings(BaseSettings):
     """Key of the session tokens. Unset: one is made at start and said so."""
     operators: SecretStr | None = None
     """Operators as ``name:role:sha256-of-token``, several with commas."""
+    trusted_proxies: str | None = None
+    """Addresses or networks of your proxies, with commas (``10.0.0.5, fd00::/64``): what they forward is believed."""
+    proxy_user_header: str | None = None
+    """Header in which a trusted proxy names who is logged in, e.g. ``X-Remote-User``. The proxy must remove it
+    from what callers send."""
+    proxy_roles: str | None = None
+    """Roles of those whom a proxy names: ``name:role``, several with commas; ``*:role`` is everybody else's."""
+    limit_sessions_per_minute: int = Field(600, ge=0)
+    """Sessions that one client may start in a minute over the web; 0 is no limit. A client is an operator, or
+    an address."""
+    limit_messages_per_minute: int = Field(120, ge=0)
+    """Messages that one session takes in a minute over the web; 0 is no limit."""
+    limit_logins_per_minute: int = Field(30, ge=0)
+    """Attempts to log in from one address in a minute; 0 is no limit."""
     web_threads: int = Field(300, ge=4)
     """Threads of one web process; event streams use at most this less 50."""
     web_processes: int = Field(2, ge=1)

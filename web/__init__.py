@@ -29,6 +29,7 @@ from celeriac.web.page_login import page_login
 from celeriac.web.page_sessions import page_sessions
 from celeriac.web.parts import EXTENSION, Parts
 from celeriac.web.problems import register_problems
+from celeriac.web.proxies import load_proxies
 from celeriac.web.request_log import register_request_ids
 from celeriac.web.security import register_security
 from celeriac.web.stream import Streams, stream_cap
@@ -56,6 +57,7 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
         settings=settings,
         key=key,
         operators=load_operators(settings),
+        proxies=load_proxies(settings),
         streams=Streams(stream_cap(settings.web_threads)),
         assets=Assets(),
         given_client=client,

@@ -23,6 +23,7 @@ from celeriac.web.auth import Principal, acting, require_session
 from celeriac.web.chat_chunks import split_approval_id
 from celeriac.web.chat_messages import ui_messages
 from celeriac.web.chat_stream import ChatTarget, chat_frames
+from celeriac.web.limits import limit_messages
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.problems import Refusal
@@ -101,6 +102,7 @@ def _send(
     text = "\n\n".join(
         str(part.get("text", "")) for part in message.parts if part.get("type") == "text"
     )
+    limit_messages(before.session_id)
     message_id = _message_id(message.id)
     known = next((one for one in before.messages if one.message_id == message_id), None)
     acting(principal).send_message(

@@ -10,6 +10,7 @@ from celeriac.sessions.snapshot import Snapshot
 from celeriac.sessions.state import SessionStatus
 from celeriac.web.answers import Accepted, SessionStarted, Steps
 from celeriac.web.auth import acting, creator, require_operator, require_session
+from celeriac.web.limits import limit_messages, limit_sessions
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
 from celeriac.web.responses import empty, model_response
@@ -33,6 +34,7 @@ api_sessions = Blueprint("api_sessions", __name__, url_prefix="/api/sessions")
 def create_session() -> Response:
     """Start a session; the server picks its id."""
     principal = creator()
+    limit_sessions(principal)
     accept_images()
     body = read_body(CreateSession, optional=True)
     created = acting(principal).create_session(
@@ -105,6 +107,7 @@ def get_messages(sid: str) -> Response:
 def send_message(sid: str) -> Response:
     """Send a message; it starts a turn or waits in the queue."""
     principal = require_session(sid, Role.OPERATOR)
+    limit_messages(sid)
     accept_images()
     body = read_body(SendMessage)
     sent = acting(principal).send_message(
@@ -133,6 +136,8 @@ def steer(sid: str) -> Response:
     """Apply queued messages, or a new one, at the next safe step boundary."""
     principal = require_session(sid, Role.OPERATOR)
     body = read_body(Steer, optional=True)
+    if body.text is not None:
+        limit_messages(sid)
     ids = None if body.message_ids is None else tuple(body.message_ids)
     acting(principal).steer(sid, message_ids=ids, text=body.text, by=principal.name)
     return model_response(Accepted(), 202)

@@ -1,7 +1,8 @@
 """Who is asking, and whether they may.
 
-Three ways in: the session's own token (header), an operator's bearer token (header), or a browser's signed
-cookie, which holds an operator's login and the sessions that this browser started itself. Everything here
+Ways in: the session's own token (header), an operator's bearer token (header), a browser's signed cookie, which
+holds an operator's login and the sessions that this browser started itself, or a trusted proxy that names who is
+logged in. Everything here
 is decided before any session data is read, and refused alike whether a session exists or not.
 """
 
@@ -223,7 +224,8 @@ def creator() -> Principal:
 
 def may_create_openly() -> bool:
     """Say whether anybody may start sessions: only without operators, and only from this machine."""
-    if parts().operators or not listens_on_loopback(parts().settings.host):
+    known = parts().operators or parts().proxies.user_header
+    if known or not listens_on_loopback(parts().settings.host):
         return False
     # A proxy on this machine makes the whole world look local.
     if any(name in request.headers for name in _FORWARDED):
@@ -274,10 +276,13 @@ def log_out() -> None:
 
 
 def visitor() -> Principal:
-    """Return who the cookie says is asking; nobody in particular without a login.
+    """Return who a trusted proxy or the cookie says is asking; nobody in particular without a login.
 
     The operator's entry is looked up each time: a removed or changed token ends its logins.
     """
+    proxied = parts().proxies.operator_of(request)
+    if proxied is not None:
+        return Principal(proxied.name, proxied.role)
     name = session.get("operator")
     if not isinstance(name, str):
         return _ANONYMOUS

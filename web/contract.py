@@ -107,6 +107,7 @@ CONTRACT: Mapping[str, Route] = {
             400: "unknown_agent, unknown_model, blank_message, invalid_message_id, plan_mode_unavailable, "
             "not_an_image, too_many_images",
             413: "message_too_large, image_too_large",
+            429: "too_many_requests",
             503: "no_agents",
         },
         example={"message": _MESSAGE},
@@ -152,6 +153,7 @@ CONTRACT: Mapping[str, Route] = {
             400: "blank_message, invalid_message_id, plan_mode_unavailable, unknown_model, not_an_image, too_many_images",
             409: "queue_full",
             413: "message_too_large, image_too_large",
+            429: "too_many_requests",
         },
         example={"text": _MESSAGE, "message_id": "order-1001-1"},
     ),
@@ -177,7 +179,12 @@ CONTRACT: Mapping[str, Route] = {
         body_optional=True,
         answer=answers.Accepted,
         status=202,
-        errors={404: "unknown_message", 409: "nothing_to_steer", 413: "message_too_large"},
+        errors={
+            404: "unknown_message",
+            409: "nothing_to_steer",
+            413: "message_too_large",
+            429: "too_many_requests",
+        },
         example={"text": "Use the blue one instead."},
     ),
     "api_sessions.cancel": Route(
@@ -299,6 +306,7 @@ CONTRACT: Mapping[str, Route] = {
             400: "no_regenerate, not_an_image, too_many_images, blank_message",
             409: "unknown_call, queue_full",
             413: "message_too_large",
+            429: "too_many_requests",
             503: "streams_full",
         },
         example={

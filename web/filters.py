@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from flask import Flask
+from flask import Flask, request
 from markupsafe import Markup
 
 from celeriac.web import audit_words, model_words, words
@@ -101,5 +101,6 @@ def _page_context() -> dict[str, object]:
         "asset": parts().assets.address,
         "csrf_token": csrf_token,
         "visitor": visitor(),
+        "by_proxy": parts().proxies.operator_of(request) is not None,
         "Role": Role,
     }

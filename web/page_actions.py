@@ -12,6 +12,7 @@ from celeriac.sessions.errors import InvalidRequest, NotFound, Refused
 from celeriac.sessions.ids import MESSAGE_ID_PATTERN
 from celeriac.web.api_calls import check_call_id
 from celeriac.web.auth import Principal, acting, page_principal, require_csrf
+from celeriac.web.limits import limit_messages
 from celeriac.web.operators import Role
 from celeriac.web.page_approvals import approvals_page
 from celeriac.web.page_parts import done, is_enhanced, typed
@@ -69,6 +70,7 @@ def send(sid: str) -> Response:
     def action() -> None:
         if message_id is not None and MESSAGE_ID_PATTERN.fullmatch(message_id) is None:
             raise InvalidRequest("The form is damaged; reload the page.", code="invalid_message_id")
+        limit_messages(sid)
         acting(principal).send_message(
             sid,
             text,

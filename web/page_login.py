@@ -16,6 +16,7 @@ from celeriac.web.auth import (
     require_csrf,
     visitor,
 )
+from celeriac.web.limits import limit_logins
 from celeriac.web.operators import Role
 from celeriac.web.page_parts import go
 from celeriac.web.parts import parts
@@ -42,6 +43,7 @@ def _page(*, code: str | None = None, alert: str | None = None, status: int = 20
 def login() -> Response:
     """Log the browser in with a one-time code or an operator's token."""
     require_csrf()
+    limit_logins()
     code = request.form.get("code")
     if code:
         if not consume_login_code(parts().settings, code):

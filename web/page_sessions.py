@@ -23,6 +23,7 @@ from celeriac.web.auth import (
     require_csrf,
     visitor,
 )
+from celeriac.web.limits import limit_sessions
 from celeriac.web.operators import Role
 from celeriac.web.page_parts import go, typed
 from celeriac.web.parts import parts
@@ -114,6 +115,7 @@ def start_session() -> Response:
     require_csrf()
     text = typed("message")
     try:
+        limit_sessions(principal)
         created = acting(principal).create_session(
             agent=request.form.get("agent") or None,
             model=request.form.get("model") or None,

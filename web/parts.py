@@ -12,6 +12,7 @@ from celeriac.sessions.settings import Settings
 from celeriac.web.assets import Assets
 from celeriac.web.keys import WebKey
 from celeriac.web.operators import Operators
+from celeriac.web.proxies import Proxies
 from celeriac.web.stream import Streams
 
 __all__ = ["EXTENSION", "Parts", "parts"]
@@ -26,6 +27,7 @@ class Parts:
     settings: Settings
     key: WebKey
     operators: Operators
+    proxies: Proxies
     streams: Streams
     assets: Assets
     given_client: SessionClient | None = None

@@ -16,6 +16,7 @@ from celeriac.sessions.errors import (
     CeleriacError,
     Conflict,
     NotFound,
+    RateLimited,
     Refused,
     StoreUnavailable,
 )
@@ -145,6 +146,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _refused(error: Refused) -> Problem:
+    if isinstance(error, RateLimited):
+        headers = {"Retry-After": str(error.retry_after_seconds)}
+        return Problem(HTTPStatus.TOO_MANY_REQUESTS, error.code, str(error), headers)
     status = _CODE_STATUS.get(error.code)
     if status is None and isinstance(error, NotFound):
         status = HTTPStatus.NOT_FOUND

@@ -13,6 +13,7 @@ from celeriac.sessions.settings import Settings, load_settings
 from celeriac.web.keys import load_web_key
 from celeriac.web.logins import issue_login_code, login_address
 from celeriac.web.operators import load_operators
+from celeriac.web.proxies import load_proxies
 
 __all__ = ["LOGIN_LINK", "command", "main"]
 
@@ -72,6 +73,7 @@ def _checked_settings() -> Settings:
     settings = load_settings()
     load_web_key(settings)
     load_operators(settings)
+    load_proxies(settings)
     return settings
 
 

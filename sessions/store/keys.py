@@ -34,7 +34,8 @@ audit                 stream  permanent      decisions and operators' acts (JSON
 Outside the partitions (prefix ``celeriac:``): `workers` and `agents`, hashes that workers refresh and prune, and
 `lives`, a hash of the processes that run steps. Each of those holds a subscription to a channel of its own,
 ``life:<owner>``, for as long as it lives. `audit:access` and `audit:refused` are capped streams of logins, and of
-refused logins and tokens. The broker's own keys belong to Celery and kombu.
+refused logins and tokens. ``limit:<what>:<digest of who>``, a string with a TTL, counts what a client does in a minute.
+The broker's own keys belong to Celery and kombu.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ __all__ = [
     "PartitionKeys",
     "SessionKeys",
     "call_fields",
+    "limit_key",
     "partition_of",
     "queue_fields",
     "step_field",
@@ -90,6 +92,16 @@ def step_field(step_id: str) -> str:
 def call_fields(call_id: str) -> tuple[str, str, str]:
     """Return the fields of the calls hash that hold a call's request, outcome and late result."""
     return call_id, call_id + ":o", call_id + ":l"
+
+
+def limit_key(what: str, who: str) -> str:
+    """Return the key that counts what somebody does; it expires within a minute.
+
+    Args:
+        what: What is counted.
+        who: A digest of the client's name or address.
+    """
+    return f"{PREFIX}limit:{what}:{who}"
 
 
 def queue_fields(message_id: str) -> tuple[str, str]:

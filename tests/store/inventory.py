@@ -38,6 +38,7 @@ RULES = (
     Rule(_PARTITION + "unknown", "zset"),
     Rule(_PARTITION + "audit", "stream"),
     Rule("celeriac:audit:(access|refused)", "stream"),
+    Rule("celeriac:limit:[a-z]+:[0-9a-f]{24}", "string", expires=True),
     Rule("celeriac:workers", "hash"),
     Rule("celeriac:agents", "hash"),
     Rule("celeriac:lives", "hash"),

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from celeriac.sessions.audit import Actor, AuditEntry, AuditPage
 from celeriac.sessions.built_in import parse_choices
 from celeriac.sessions.calls import CallRecord, CallStatus, Decision, DecisionVerb, ToolEffect
-from celeriac.sessions.client import SessionClient
-from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from celeriac.sessions.errors import Conflict, InvalidRequest, NotFound
 from celeriac.sessions.events import EventBatch, EventType, LiveEvent, StoredEvent
 from celeriac.sessions.ids import new_call_id, new_message_id, new_session_id
 from celeriac.sessions.images import Image, ImageReference, read_image
@@ -35,6 +33,7 @@ from celeriac.sessions.snapshot import (
     WorkerInfo,
 )
 from celeriac.sessions.state import SessionStatus, StepName
+from tests.web.fake_audit import FakeAudit
 from tests.web.fake_session import WAITS, FakeSession
 
 NOON = 1_796_040_000_000
@@ -42,38 +41,19 @@ MESSAGE_MAX = 1000
 IMAGE_MAX = 5000
 
 
-class FakeClient(SessionClient):
+class FakeClient(FakeAudit):
     def __init__(self) -> None:
+        super().__init__()
         self.sessions: dict[str, FakeSession] = {}
         self.touched: list[str] = []
-        self.down = False
         self.worker_names = ["worker-1"]
         self.stuck_workers: set[str] = set()
         self.trimmed_before = 0
         self.images: dict[str, bytes] = {}
         self.tool_names = ["cancel_order"]
         self.missing_tools: list[str] = []
-        self.actor = Actor()
-        self.recorded: list[AuditEntry] = []
         self._changed = threading.Condition()
         self._clock = itertools.count(NOON, 1000)
-
-    def acting_as(self, actor: Actor) -> SessionClient:
-        self.actor = actor
-        return self
-
-    def record(self, entry: AuditEntry) -> None:
-        self._check()
-        self.recorded.append(entry)
-
-    def audit(
-        self, *, session_id: str | None = None, cursor: str | None = None, limit: int = 100
-    ) -> AuditPage:
-        self._check()
-        if cursor is not None:
-            raise InvalidRequest("That is no cursor.", code="invalid_cursor")
-        named = [one for one in self.recorded if session_id in {None, one.session_id}]
-        return AuditPage(entries=tuple(reversed(named))[:limit], cursor=None)
 
     # --- what a test does in place of a worker
 
@@ -506,10 +486,6 @@ class FakeClient(SessionClient):
         )
 
     # --- inside
-
-    def _check(self) -> None:
-        if self.down:
-            raise StoreUnavailable("no answer", retry_after_seconds=3)
 
     def _session(self, session_id: str) -> FakeSession:
         self.touched.append(session_id)

@@ -18,6 +18,7 @@ from tests.web.fake_client import FakeClient
 ROLES = {role.name.lower(): role for role in Role if role is not Role.NOBODY}
 SESSION = "X-Agent-Session-Token"
 ENDPOINTS = sorted(CONTRACT)
+CHANGING = [one for one in ENDPOINTS if CONTRACT[one].body is not None or "delete" in one]
 REFUSED = {401, 403}
 
 
@@ -56,6 +57,18 @@ class Site:
 @pytest.fixture
 def site(app: Flask, fake: FakeClient, key: WebKey) -> Site:
     return Site(app, fake, key)
+
+
+@pytest.fixture
+def proxied(make_app: MakeApp, fake: FakeClient, key: WebKey) -> Site:
+    """A site behind a proxy on this machine that names who is logged in."""
+    made = make_app(
+        trusted_proxies="127.0.0.1",
+        proxy_user_header="X-Remote-User",
+        proxy_roles=",".join(f"{name}:{name}" for name in ROLES),
+    )
+    made.extensions[EXTENSION].streams.timing = StreamTiming(block=0.01, longest=0.01)
+    return Site(made, fake, key)
 
 
 def open_to(route: Route, role: Role) -> bool:
@@ -107,6 +120,38 @@ def test_a_wrong_token_opens_nothing_and_reads_nothing(
     site.fake.touched.clear()
     check(site.send(endpoint, headers), may=CONTRACT[endpoint].access is Access.OPEN, who=kind)
     assert site.fake.touched == []
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("name", ROLES)
+def test_whom_a_trusted_proxy_names_may_what_their_role_says(
+    proxied: Site, endpoint: str, name: str
+) -> None:
+    csrf = proxied.web.get("/login").text.split('name="csrf-token" content="', 1)[1].split('"')[0]
+    answer = proxied.send(endpoint, {"X-Remote-User": name, "X-CSRF-Token": csrf})
+    check(answer, may=open_to(CONTRACT[endpoint], ROLES[name]), who=f"{name} by proxy")
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("forwarded", ["", "127.0.0.1"])
+def test_a_proxy_header_of_somebody_else_opens_nothing_and_reads_nothing(
+    proxied: Site, endpoint: str, forwarded: str
+) -> None:
+    proxied.web.environ_base["REMOTE_ADDR"] = "10.0.0.66"
+    proxied.fake.touched.clear()
+    headers = {"X-Remote-User": "operator", "X-Forwarded-For": forwarded}
+    may = CONTRACT[endpoint].access is Access.OPEN
+    check(proxied.send(endpoint, headers), may=may, who="somebody else")
+    assert proxied.fake.touched == []
+
+
+@pytest.mark.parametrize("endpoint", CHANGING)
+def test_a_form_of_another_site_does_nothing_though_the_proxy_names_its_sender(
+    proxied: Site, endpoint: str
+) -> None:
+    proxied.fake.touched.clear()
+    check(proxied.send(endpoint, {"X-Remote-User": "operator"}), may=False, who="another site")
+    assert proxied.fake.touched == []
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

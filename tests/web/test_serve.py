@@ -129,6 +129,25 @@ def test_every_line_is_json_when_asked_for_and_requests_carry_their_id(served: S
     assert any("Listening at" in line["message"] for line in lines)
 
 
+_PROXIED = {
+    "CELERIAC_TRUSTED_PROXIES": "127.0.0.1",
+    "CELERIAC_PROXY_USER_HEADER": "X-Remote-User",
+    "CELERIAC_PROXY_ROLES": "ana:operator,bo:client",
+}
+
+
+@pytest.mark.parametrize("served", [_PROXIED], indirect=True)
+def test_a_header_that_only_looks_like_the_proxys_names_nobody(served: Served) -> None:
+    """WSGI writes `-` and `_` alike: gunicorn must drop what would pass a proxy that removes the true name."""
+    with served.open() as web:
+        assert web.get("/api/sessions", headers={"X-Remote-User": "ana"}).status_code == 200
+        assert web.get("/api/sessions", headers={"X_Remote_User": "ana"}).status_code == 401
+        both = [("X_Remote_User", "ana"), ("X-Remote-User", "bo")]
+        assert web.get("/api/sessions", headers=both).status_code == 403
+        twice = [("X-Remote-User", "ana"), ("X-Remote-User", "bo")]
+        assert web.get("/api/sessions", headers=twice).status_code == 401
+
+
 def test_a_wrong_setting_is_one_line_and_no_server(tmp_path: Path) -> None:
     environment = {
         **os.environ,
