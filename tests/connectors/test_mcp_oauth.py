@@ -23,10 +23,16 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+)
 
 from celeriac.connectors.mcp_config import HttpServer, values_of
 from celeriac.connectors.mcp_grants import Browser, Grants
+from celeriac.connectors.mcp_providers import LoginProvider, Storage
 from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_tokens import TokenFile, TokenRecord, token_file, token_folder
 from celeriac.sessions.errors import ToolNotRun
@@ -177,6 +183,32 @@ def test_a_secret_goes_to_no_other_authorisation_server(here: World) -> None:
         assert here.grants == []
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("issuer", "named", "taken"),
+    [
+        ("http://here.example/oauth", None, True),
+        ("http://here.example", None, True),
+        ("https://here.example/oauth", None, False),
+        ("http://here.example:81/oauth", None, False),
+        ("http://there.example/oauth", None, False),
+        ("http://here.example/oauth", "http://here.example/other", False),
+    ],
+)
+def test_a_server_that_names_no_authorisation_server_may_have_one_elsewhere_on_its_host(
+    issuer: str, named: str | None, taken: bool
+) -> None:
+    provider = LoginProvider(
+        "http://here.example/mcp", OAuthClientMetadata(redirect_uris=None), Storage(None, None)
+    )
+    provider.issuer = issuer
+    provider.context.auth_server_url = named
+    if taken:
+        assert provider._expected_issuer() == issuer
+    else:
+        with pytest.raises(OAuthFlowError, match="it names the authorisation server"):
+            provider._expected_issuer()
 
 
 def test_an_expired_token_in_the_workers_name_is_replaced(here: World) -> None:

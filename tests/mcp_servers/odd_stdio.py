@@ -7,6 +7,7 @@
 argument       meaning
 =============  ==================================================================================
 ``result``     the result to send, as it is
+``long``       length of a text to send as the result, in bytes
 ``error``      the JSON-RPC error to send
 ``noise``      what is written around the answer: ``stderr``, ``junk``, ``split``
 ``gate``       wait until the file ``FOLDER/gate-<gate>`` is there
@@ -66,7 +67,8 @@ def answer(request_id: object, arguments: dict[str, Any]) -> None:
     if "error" in arguments:
         send(id=request_id, error=arguments["error"])
         return
-    result = arguments.get("result", {"content": [{"type": "text", "text": "done"}]})
+    text = "ü" * (arguments["long"] // 2) if "long" in arguments else "done"
+    result = arguments.get("result", {"content": [{"type": "text", "text": text}]})
     if arguments.get("noise") != "split":
         send(id=request_id, result=result)
         return

@@ -167,7 +167,7 @@ def test_the_approval_card_shows_what_will_run(
         assert "awaiting_approval" not in html
 
 
-def test_the_card_of_a_servers_tool_says_what_that_says_of_it(
+def test_mc_10_the_card_of_a_servers_tool_shows_both_names_and_says_what_that_says_of_it(
     browser: FlaskClient, fake: FakeClient, sid: str
 ) -> None:
     fake.ask(
