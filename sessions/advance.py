@@ -222,6 +222,9 @@ def _step_returned(draft: Draft, event: StepReturned) -> bool:
     why = "given back by its worker before it began"
     if step is None:
         return late_rules.did_not_run(draft, event, why)
+    if step.name.background and not unknown_rules.is_needed(draft, step):
+        draft.end_step(step, "returned", note=why)
+        return True
     draft.attempt_ended(step, "returned", note=why)
     again = step.evolve(timing=draft.sent_now())
     draft.replace_step(again)

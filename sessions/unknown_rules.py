@@ -20,6 +20,7 @@ __all__ = [
     "call_reconciled",
     "check_broke",
     "check_requested",
+    "is_needed",
     "outcome_found",
     "settle_unknown",
     "settle_unknown_later",
@@ -171,6 +172,11 @@ def check_broke(draft: Draft, step: Step, failed: StepFailed, word: str) -> None
     draft.end_step(step, word, error=failed.error)
     if unknown is not None:
         _remember(draft, unknown, f"It could not be looked up: {failed.error}")
+
+
+def is_needed(draft: Draft, step: Step) -> bool:
+    """Return whether a look-up is still of a call whose outcome is unknown; a person may have settled it meanwhile."""
+    return _unknown(draft, step.call_id or "") is not None
 
 
 def _remember(draft: Draft, unknown: UnknownCall, note: str) -> None:

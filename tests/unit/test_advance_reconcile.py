@@ -171,6 +171,15 @@ def test_a_look_up_that_ends_after_a_person_settled_changes_nothing() -> None:
     assert world.checks == []
 
 
+def test_a_look_up_that_is_given_back_after_a_person_settled_is_not_sent_again() -> None:
+    world = idle()
+    step = looked_up(world)
+    assert world.reconcile(succeeded=True)
+    sent = len(world.sent)
+    assert world.gives_back(step)
+    assert (world.checks, len(world.sent), world.state.wake_at) == ([], sent, None)
+
+
 def test_a_late_result_settles_it_first() -> None:
     world = World()
     world.calling(planned("call_a", ONCE, reconcile_after_ms=SETTLE))
