@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from celeriac.connectors.mcp_source import McpToolSource
+    from celeriac.connectors.openai_agents import openai_agents_session
     from celeriac.connectors.sdk.source import ConnectorToolSource
     from celeriac.connectors.sdk.tools import connector_tool
     from celeriac.sessions.built_in import BuiltInTool
@@ -90,11 +91,13 @@ __all__ = [
     "Usage",
     "connector_tool",
     "open_client",
+    "openai_agents_session",
     "tool",
 ]
 
 _HOMES = {
     "celeriac.connectors.mcp_source": ("McpToolSource",),
+    "celeriac.connectors.openai_agents": ("openai_agents_session",),
     "celeriac.connectors.sdk.source": ("ConnectorToolSource",),
     "celeriac.connectors.sdk.tools": ("connector_tool",),
     "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
@@ -137,13 +140,22 @@ _HOMES = {
     "celeriac.tasks.dispatch": ("open_client",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_EXTRAS = {"openai_agents_session": "openai-agents"}
+"""What loads another framework, by name: the extra that brings it."""
 
 
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if name not in _EXTRAS:
+            raise
+        raise ImportError(
+            f"{name} needs {error.name}, which is not installed: run `pip install 'celeriac[{_EXTRAS[name]}]'`"
+        ) from error
     globals()[name] = value
     return value
 

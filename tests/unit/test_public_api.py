@@ -11,7 +11,7 @@ import pytest
 import celeriac
 
 # Modules that are slow to import or bring what a part must not have.
-HEAVY = ("litellm", "mcp", "openai")
+HEAVY = ("litellm", "mcp", "openai", "agents", "pydantic_ai")
 
 
 def test_every_public_name_resolves_and_no_other_does() -> None:

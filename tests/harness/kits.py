@@ -1,0 +1,35 @@
+"""The harnesses that the suite runs: add a file ``kit_<name>.py`` and a line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["KITS", "Kit"]
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A harness with its agents, and what its framework has."""
+
+    name: str
+    """Of its agent, too; ``<name>-small`` is the agent whose context is soon full."""
+    package: str | None = None
+    """What must be installed."""
+    has: frozenset[str] = field(default_factory=frozenset)
+    """Of: compaction, handoff, reasoning."""
+
+    @property
+    def path(self) -> Path:
+        return Path(__file__).with_name(f"kit_{self.name.replace('-', '_')}.py")
+
+    @property
+    def installed(self) -> bool:
+        return self.package is None or find_spec(self.package) is not None
+
+
+KITS = (
+    Kit("built-in", has=frozenset({"compaction", "reasoning"})),
+    Kit("openai-agents", "agents", frozenset({"compaction", "handoff"})),
+)
