@@ -61,6 +61,7 @@ def openai_agents_session(
     policies = dict(tool_policies or {})
     tools = function_tools(agents)
     make_context = context or _no_context
+    config = dataclasses.replace(run_config or RunConfig(), tracing_disabled=True)
     own = FrameworkTools(
         [
             (
@@ -72,7 +73,7 @@ def openai_agents_session(
                     asks=tool.needs_approval is not False,
                     timeout_seconds=tool.timeout_seconds,
                 ),
-                partial(_call, _raising(tool), make_context),
+                partial(_call, _raising(tool), make_context, config),
             )
             for tool in tools.values()
         ]
@@ -86,7 +87,7 @@ def openai_agents_session(
         compaction=compaction,
         max_model_calls_per_turn=max_model_calls_per_turn,
         description=description,
-        harness=OpenAiAgentsHarness(agent, list(tools), make_context, run_config),
+        harness=OpenAiAgentsHarness(agent, list(tools), make_context, config),
     )
 
 
@@ -133,6 +134,7 @@ def _raising(tool: FunctionTool) -> FunctionTool:
 async def _call(
     tool: FunctionTool,
     make_context: Callable[[], object],
+    config: RunConfig,
     arguments: Mapping[str, JsonValue],
     context: ToolContext,
 ) -> ToolResult:
@@ -143,6 +145,7 @@ async def _call(
         tool_name=tool.name,
         tool_call_id=context.call_id,
         tool_arguments=raw,
+        run_config=config,
     )
     try:
         value = await tool.on_invoke_tool(own, raw)

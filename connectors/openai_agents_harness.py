@@ -75,14 +75,13 @@ class OpenAiAgentsHarness:
         agent: Agent[Any],
         own_tools: Sequence[str],
         context: Callable[[], object],
-        run_config: RunConfig | None,
+        run_config: RunConfig,
     ) -> None:
         self._agent = agent
         self._own_tools = frozenset(own_tools)
         self._context = context
         self._config = dataclasses.replace(
-            run_config or RunConfig(),
-            tracing_disabled=True,
+            run_config,
             tool_not_found_behavior="return_error_to_model",
             # Before the tool's step: after it, the money would have moved.
             tool_execution=ToolExecutionConfig(pre_approval_tool_input_guardrails=True),
@@ -218,10 +217,13 @@ class _Run:
             ModelCall(item.tool_name or "", item.arguments or "", item.call_id)
             for item in self._run.interruptions
         ]
-        if len({call.provider_id for call in calls}) < len(calls):
-            raise ModelError(
-                "the model gave two calls the same id", retryable=True, kind=FailureKind.BROKEN
-            )
+        for response in self._responses:
+            ids = _call_ids(response)
+            if len(set(ids)) < len(ids):
+                # The SDK has dropped one of them.
+                raise ModelError(
+                    "the model gave two calls the same id", retryable=True, kind=FailureKind.BROKEN
+                )
         speaker = self._run.last_agent.name
         snapshot: dict[str, JsonValue] = {} if speaker == root else {"agent": speaker}
         if calls:
@@ -266,8 +268,7 @@ class _Run:
         if len(self._responses) != 1:
             return []
         output = self._responses[0].output
-        called = [item.call_id for item in output if isinstance(item, ResponseFunctionToolCall)]
-        if called != [call.provider_id for call in calls]:
+        if _call_ids(self._responses[0]) != [call.provider_id for call in calls]:
             return []
         return [to_json_value(item.model_dump(mode="json", exclude_unset=True)) for item in output]
 
@@ -277,6 +278,10 @@ class _Run:
         for one in used:
             total = total.plus(one)
         return total.model_copy(update={"model_calls": len(used)})
+
+
+def _call_ids(response: Response) -> list[str]:
+    return [item.call_id for item in response.output if isinstance(item, ResponseFunctionToolCall)]
 
 
 def _usage_of(response: Response) -> Usage:

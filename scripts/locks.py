@@ -24,7 +24,17 @@ REQUIREMENTS = ROOT / "requirements"
 DIGEST_LINE = "# made from: sha256:"
 
 # The order matters: dev is solved first and the other two keep its versions.
-EXTRAS = ("http", "litellm", "mcp", "otel", "slack", "sql", "stripe")
+EXTRAS = (
+    "http",
+    "litellm",
+    "mcp",
+    "openai-agents",
+    "otel",
+    "pydantic-ai",
+    "slack",
+    "sql",
+    "stripe",
+)
 LOCKS = {
     "dev": (*EXTRAS, "dev"),
     "all": EXTRAS,
