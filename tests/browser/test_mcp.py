@@ -5,31 +5,42 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from celeriac.connectors.mcp_config import HttpServer
+from celeriac.connectors.mcp_config import HttpServer, McpServer
 from celeriac.sessions.calls import CallStatus
+from tests.connectors.mcp_talk import odd_server
 from tests.node_tools import needs_node_tools
 from tests.tasks.cluster import PATIENCE
-from tests.tasks.mcp_place import OPERATOR_TOKEN, Place, open_place
+from tests.tasks.mcp_cluster import McpCluster
+from tests.tasks.mcp_place import OPERATOR_TOKEN, Place, allow_operator, open_place
 from tests.waiting import wait_until
 
 pytestmark = [needs_node_tools, pytest.mark.timeout(240)]
 
+DOWN = HttpServer(url="http://127.0.0.1:9/mcp")
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    down = HttpServer(url="http://127.0.0.1:9/mcp")
-    with open_place(tmp_path_factory.mktemp("page"), down=down) as made:
+    with open_place(tmp_path_factory.mktemp("page"), down=DOWN) as made:
         yield made
 
 
 @pytest.fixture
 def page(chromium: Browser, place: Place) -> Iterator[Page]:
-    """A page with Ana logged in."""
-    context = chromium.new_context(base_url=place.base)
+    with logged_in(chromium, place.base) as page:
+        yield page
+
+
+@contextmanager
+def logged_in(chromium: Browser, base: str) -> Iterator[Page]:
+    """Open a page with Ana logged in."""
+    context = chromium.new_context(base_url=base)
     context.set_default_timeout(PATIENCE * 1000)
     page = context.new_page()
     page.goto("/login")
@@ -73,6 +84,32 @@ def test_a_call_shows_server_and_tool_and_the_page_says_which_server_is_missing(
     )
     expect(banner).to_contain_text("MCP server down: it cannot be reached")
     expect(page.locator(".state__sentence")).to_have_text("Ready for your message")
+
+
+def test_the_agent_answers_without_a_server_that_is_down_a_slow_and_a_broken_one(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    servers: dict[str, McpServer] = {
+        "odd": odd_server(tmp_path / "odd").server,
+        "down": DOWN,
+        "slow": odd_server(tmp_path / "slow", env={"ODD_START": "hang"}).server,
+        "broken": odd_server(tmp_path / "broken", env={"ODD_START": "fail"}).server,
+    }
+    with McpCluster(tmp_path / "cluster", servers) as cluster:
+        allow_operator(cluster)
+        cluster.start_worker()
+        cluster.await_tool("odd__look")
+        _, base = cluster.start_web()
+        with logged_in(chromium, base) as page:
+            card = start(page, "odd__look")
+            expect(card.locator(".call__title")).to_have_text("odd: look")
+            expect(page.locator("article.message--assistant").last).to_contain_text(
+                "odd__look returned: done", timeout=PATIENCE * 1000
+            )
+            banner = page.locator(".banner--warn")
+            for name in ("down", "slow", "broken"):
+                expect(banner.filter(has_text=f"MCP server {name}: ")).to_have_count(1)
+            expect(page.locator(".state__sentence")).to_have_text("Ready for your message")
 
 
 def test_what_is_approved_on_the_page_is_remembered_by_server_memory(
@@ -134,7 +171,7 @@ def test_a_commit_that_was_approved_and_killed_is_told_honestly_and_made_at_most
     assert commits(repository) == committed
 
 
-def commits(repository: object) -> int:
+def commits(repository: Path) -> int:
     done = subprocess.run(
         ["git", "-C", str(repository), "rev-list", "--count", "--all"],
         check=True,

@@ -19,7 +19,7 @@ from tests.node_tools import answers, free_port, node_command, start_node_tool
 from tests.tasks.cluster import last_answer
 from tests.tasks.mcp_cluster import McpCluster
 
-__all__ = ["OPERATOR_TOKEN", "Place", "open_place"]
+__all__ = ["OPERATOR_TOKEN", "Place", "allow_operator", "open_place"]
 
 OPERATOR_TOKEN = "ana"
 """With it Ana logs in to the page."""
@@ -67,6 +67,12 @@ def node_server(package: str, *arguments: str, **more: object) -> StdioServer:
     )
 
 
+def allow_operator(cluster: McpCluster) -> None:
+    """Let Ana log in to the page of a cluster that has none yet."""
+    token = hashlib.sha256(OPERATOR_TOKEN.encode()).hexdigest()
+    cluster.env["CELERIAC_OPERATORS"] = f"ana:operator:{token}"
+
+
 @contextmanager
 def open_place(root: Path, **more: McpServer) -> Iterator[Place]:
     """Start the servers, two workers and the web.
@@ -103,8 +109,7 @@ def open_place(root: Path, **more: McpServer) -> Iterator[Place]:
             **more,
         }
         cluster = stack.enter_context(McpCluster(root / "cluster", servers))
-        token = hashlib.sha256(OPERATOR_TOKEN.encode()).hexdigest()
-        cluster.env["CELERIAC_OPERATORS"] = f"ana:operator:{token}"
+        allow_operator(cluster)
         cluster.start_workers(2)
         _, base = cluster.start_web()
         place = Place(cluster, base, files, graph, repository)

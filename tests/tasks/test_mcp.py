@@ -11,7 +11,8 @@ import pytest
 from celeriac.connectors.mcp_config import HttpServer, McpServer, StdioServer
 from celeriac.sessions.calls import CallStatus
 from celeriac.tasks.dev import DEMO_AGENTS
-from tests.connectors.mcp_talk import odd_server
+from tests.connectors.mcp_talk import http_server, odd_server
+from tests.mcp_servers.odd_http import OddHttp
 from tests.tasks.cluster import PATIENCE
 from tests.tasks.mcp_cluster import McpCluster, processes_of
 from tests.waiting import wait_until
@@ -159,9 +160,16 @@ def test_a_commit_that_was_approved_and_killed_in_the_middle_is_made_at_most_onc
 
 def test_fifty_sessions_of_four_calls_leave_nothing_behind(tmp_path: Path) -> None:
     odd = odd_server(tmp_path / "odd", env={"ODD_TELLS": "1"})
-    with McpCluster(tmp_path / "cluster", {"odd": odd.server}) as cluster:
+    with (
+        OddHttp() as desk,
+        McpCluster(
+            tmp_path / "cluster", {"odd": odd.server, "desk": http_server(desk.url)}
+        ) as cluster,
+    ):
         worker = cluster.start_worker()
-        four = "/tools " + " ".join(['odd__look {"note": "x"}'] * 4)
+        cluster.await_tool("odd__look")
+        cluster.await_tool("desk__look")
+        four = "/tools " + " ".join(['odd__look {"note": "x"}', 'desk__look {"note": "x"}'] * 2)
 
         def round_of(count: int) -> None:
             sessions = [cluster.say(four, agent="librarian") for _ in range(count)]
@@ -177,7 +185,8 @@ def test_fifty_sessions_of_four_calls_leave_nothing_behind(tmp_path: Path) -> No
         assert after["children"] == before["children"]
         assert after["files"] <= before["files"] + 2
         assert after["memory_kib"] <= before["memory_kib"] + 16 * 1024
-        keys = [str(entry["key"]) for entry in odd.journal("effect")]
+        assert desk.handshakes == 1, "and one session"
+        keys = [str(entry["key"]) for entry in odd.journal("effect")] + desk.calls
         assert len(keys) == len(set(keys)) == 240
 
 
