@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 
 import pytest
+from pydantic import JsonValue, ValidationError
 
 from celeriac.connectors.mcp_addresses import is_refused
 from celeriac.sessions.errors import ToolFailed
-from tests.connectors.mcp_talk import http_server, opened, outcome
+from celeriac.sessions.tools import ToolResult
+from tests.connectors.mcp_talk import http_server, odd_server, opened, outcome
 from tests.mcp_servers.odd_http import OddHttp
 
 METADATA = "169.254.169.254"
@@ -84,3 +87,26 @@ def test_se_08_a_redirect_to_another_place_is_not_followed(monkeypatch: pytest.M
         asyncio.run(main())
         assert other.headers == [], "no request, and so no credential, went elsewhere"
         assert odd.calls == []
+
+
+def test_se_08_what_a_result_links_to_is_told_and_not_fetched(tmp_path: Path) -> None:
+    with OddHttp() as other:
+        links: list[JsonValue] = [
+            {"type": "resource_link", "uri": other.url, "name": "more"},
+            {"type": "text", "text": f"![x]({other.url})"},
+            {"type": "resource", "resource": {"uri": "file:///etc/passwd", "text": "a note"}},
+        ]
+        odd = odd_server(tmp_path / "odd")
+
+        async def main() -> ToolResult:
+            async with opened({"odd": odd.server}) as here:
+                return await here.call("act", result={"content": links})
+
+        asyncio.run(main())
+        assert other.headers == []
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://h/x", "gopher://h", "//h/x"])
+def test_se_08_a_configured_address_is_a_web_address(url: str) -> None:
+    with pytest.raises(ValidationError):
+        http_server(url)
