@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from celeriac.connectors.history import problems_of
+from celeriac.connectors.sdk.source import ConnectorToolSource
+from celeriac.connectors.sdk.tools import connector_tool
 from celeriac.connectors.summaries import INSTRUCTIONS
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import ToolEffect
@@ -225,6 +227,16 @@ chaos = AgentDefinition(
         charge_timed,
         charge_soon,
         charge_approved,
+    ],
+    tool_sources=[
+        ConnectorToolSource(
+            [
+                connector_tool("stripe.createRefund", "shop", requires_approval=False),
+                connector_tool(
+                    "sql.execute", "books", fixed={"statement": "book"}, requires_approval=False
+                ),
+            ]
+        )
     ],
     built_in_tools=frozenset(BuiltInTool),
     plan_mode_enabled=True,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from celeriac.connectors.history import problems_of
 from celeriac.sessions.calls import CallRecord, CallStatus
@@ -17,6 +18,7 @@ from celeriac.sessions.state import SessionStatus, StepName
 from tests.chaos.check_calls import attempt_faults, effect_faults, person_faults, result_faults
 from tests.chaos.ledger import Entry, Ledger
 from tests.chaos.people import Talk
+from tests.chaos.providers import booked
 
 __all__ = ["Books", "Fault", "Story", "faults_of", "read_story"]
 
@@ -40,11 +42,25 @@ class Books:
 
     entered: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     effects: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    booked: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    """What is in the database of bookings, by label."""
+
+    def of(self, call: CallRecord) -> tuple[Sequence[Entry], Sequence[Entry]]:
+        """Return the attempts that were entered for a call, and its effects."""
+        if call.tool == "sql_book":
+            arguments = call.arguments if isinstance(call.arguments, dict) else {}
+            parameters = arguments.get("parameters")
+            label = parameters.get("label") if isinstance(parameters, dict) else None
+            rows = [replace(row, key=call.id) for row in self.booked[str(label)]]
+            return rows, rows
+        return self.entered[call.id], self.effects[call.id]
 
     @staticmethod
-    def read(ledger: Ledger) -> Books:
+    def read(ledger: Ledger, bookings: Path | None = None) -> Books:
         """Read it as it is now."""
         books = Books()
+        for booking in booked(bookings) if bookings else ():
+            books.booked[booking.label].append(booking)
         for entry in ledger.entered():
             books.entered[entry.call_id].append(entry)
         for effect in ledger.effects():
@@ -88,7 +104,7 @@ def faults_of(story: Story, books: Books) -> list[Fault]:
             attempts[step.call_id].append(step)
     for call in story.calls:
         found = [
-            *effect_faults(call, books.entered[call.id], books.effects[call.id]),
+            *effect_faults(call, *books.of(call)),
             *person_faults(story.talk, call),
             *attempt_faults(call, attempts[call.id]),
             *result_faults(call, attempts[call.id]),

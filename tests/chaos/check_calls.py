@@ -24,6 +24,7 @@ def effect_faults(
     writes = call.effect is not ToolEffect.READ
     if call.effect is ToolEffect.NON_IDEMPOTENT_WRITE and max(len(entered), len(effects)) > 1:
         yield f"DOUBLE: a single-attempt write was entered {len(entered)} times, and happened {len(effects)} times"
+    yield from _connector_faults(call, effects)
     if {entry.key for entry in (*entered, *effects)} - {call.id}:
         yield f"its attempts have other keys: {[entry.key for entry in entered]}"
     status = call.status
@@ -42,6 +43,13 @@ def effect_faults(
         yield f"it ran without an approval: {call.decision}"
 
 
+def _connector_faults(call: CallRecord, effects: Sequence[Entry]) -> Iterator[str]:
+    if call.source is not None and len(effects) > 1:
+        yield f"DOUBLE: a connector's write happened {len(effects)} times"
+    if _was_looked_up(call) and bool(effects) is not (call.status is CallStatus.SUCCEEDED):
+        yield f"it was looked up as {call.status.value}, and happened {len(effects)} times"
+
+
 def _failed_faults(
     call: CallRecord, entered: Sequence[Entry], effects: Sequence[Entry], *, by_person: bool
 ) -> Iterator[str]:
@@ -55,6 +63,10 @@ def _failed_faults(
     writes = call.effect is not ToolEffect.READ
     if writes and not by_person and not error.startswith((DID_NOT_RUN, "planned: ")):
         yield f"a write was recorded as failed that may have happened: {error}"
+
+
+def _was_looked_up(call: CallRecord) -> bool:
+    return (call.reconciled_by or "").startswith("a look-up at ")
 
 
 def _is_built_in(call: CallRecord) -> bool:
@@ -75,7 +87,7 @@ def person_faults(talk: Talk, call: CallRecord) -> Iterator[str]:
         said = talk.reconciled.get(call.id)
         if said is not (call.status is CallStatus.SUCCEEDED):
             yield f"its person said that it happened: {said}; it is {call.status.value}"
-    elif call.reconciled_by not in {None, _LATE}:
+    elif call.reconciled_by not in {None, _LATE} and not _was_looked_up(call):
         yield f"it was reconciled by {call.reconciled_by}"
     if call.id in talk.answers and repr(talk.answers[call.id]) != repr(call.result):
         yield f"it was answered {talk.answers[call.id]!r}, its result is {call.result!r}"

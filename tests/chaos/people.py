@@ -215,6 +215,8 @@ class People:
 
     def _look_up(self, talk: Talk, call: CallRecord) -> None:
         """Reconcile some unknown outcomes by what the ledger says, after a while."""
+        if call.tool == "sql_book":
+            return  # its own ledger tells, by itself
         since = talk.asked_at.setdefault(f"unknown {call.id}", self._now)
         chance = Random(f"{self._seed}/{_label(call)}/reconcile")
         if call.id in talk.reconciled or chance.random() < 0.5 or self._now < since + 1:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from tests.chaos.check import Books, Fault, faults_of, read_story
 from tests.chaos.hands import PERSON, ByClient, ByWeb
 from tests.chaos.ledger import Ledger
 from tests.chaos.people import People, Talk
+from tests.chaos.providers import ChaosStripe, connections, make_bookings
 from tests.chaos.report import Outcome
 from tests.chaos.script import script_of
 from tests.chaos.storm import Storm
+from tests.connectors.sdk.provider import running_provider
 from tests.store.indexes import check_indexes
 from tests.store.inventory import wrong_keys
 from tests.tasks.cluster import PATIENCE, Cluster
@@ -55,6 +57,11 @@ class _Run:
         self._plan = plan
         root.mkdir(parents=True, exist_ok=True)
         self._ledger = Ledger(root / "ledger.sqlite")
+        self._bookings = root / "bookings.sqlite"
+        make_bookings(self._bookings)
+        self._providers = ExitStack()
+        stripe = self._providers.enter_context(running_provider())
+        stripe.then = ChaosStripe(self._ledger, plan.seed)
         token = hashlib.sha256(PERSON.encode()).hexdigest()
         env = {
             "CELERIAC_OPERATORS": f"{PERSON}:operator:{token}",
@@ -63,6 +70,7 @@ class _Run:
             "CHAOS_LEDGER": str(root / "ledger.sqlite"),
             "CHAOS_SEED": str(plan.seed),
             "CHAOS_RATE": str(plan.rate),
+            **connections(stripe.url, self._bookings),
         }
         self._cluster = Cluster(root / "cluster", agents="tests.chaos.agents", env=env)
         self._storm = Storm(self._cluster, self._ledger, plan.seed, calm_seconds=plan.calm_seconds)
@@ -85,7 +93,7 @@ class _Run:
 
     def run(self) -> Outcome:
         began = time.monotonic()
-        with self._cluster, closing(self._web):
+        with self._providers, self._cluster, closing(self._web):
             self._until(self._agents_known, quiet=True)
             with self._everybody_talks():
                 self._until(lambda: False, quiet=False, seconds=self._plan.minutes * 60)
@@ -186,7 +194,7 @@ class _Run:
         return any(state.status is not SessionStatus.IDLE for state in states)
 
     def _outcome(self, stuck: int, seconds: float) -> Outcome:
-        books = Books.read(self._ledger)
+        books = Books.read(self._ledger, self._bookings)
         talks = [talk for talk in self._talks if talk.session_id]
         stories = [read_story(self._cluster.client, talk) for talk in talks]
         for story in stories:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -12,6 +13,7 @@ from pydantic import JsonValue
 __all__ = ["Act", "Delete", "Execute", "Pause", "Say", "Script", "Steer", "Stop", "script_of"]
 
 _READS = ("look", "look_async")
+_CONNECTORS = ("stripe_create_refund", "sql_book")
 _WRITES = (
     "put",
     "put_approved",
@@ -20,6 +22,7 @@ _WRITES = (
     "charge_timed",
     "charge_soon",
     "charge_approved",
+    *_CONNECTORS,
 )
 _ENDS = (
     "raise-early",
@@ -184,6 +187,10 @@ class _Writer:
             ]
             return self.chance.choice(wrong)
         name = self.chance.choice(_READS if kind == "read" else _WRITES)
+        if name == "stripe_create_refund":
+            return name, {"payment": f"ch_{re.sub('[^0-9A-Za-z]', '_', label)}", "amount": 1}
+        if name == "sql_book":
+            return name, {"parameters": {"label": label}}
         arguments: dict[str, JsonValue] = {"label": label, "pause": self._tool_pause(name)}
         end = self.chance.choices(("", "refuse", "break", "die"), (40, 3, 5, 1))[0]
         if end == "refuse":
