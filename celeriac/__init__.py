@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from celeriac.connectors.mcp_source import McpToolSource
     from celeriac.connectors.openai_agents import openai_agents_session
+    from celeriac.connectors.pydantic_ai import pydantic_ai_session
     from celeriac.connectors.sdk.source import ConnectorToolSource
     from celeriac.connectors.sdk.tools import connector_tool
     from celeriac.sessions.built_in import BuiltInTool
@@ -92,12 +93,14 @@ __all__ = [
     "connector_tool",
     "open_client",
     "openai_agents_session",
+    "pydantic_ai_session",
     "tool",
 ]
 
 _HOMES = {
     "celeriac.connectors.mcp_source": ("McpToolSource",),
     "celeriac.connectors.openai_agents": ("openai_agents_session",),
+    "celeriac.connectors.pydantic_ai": ("pydantic_ai_session",),
     "celeriac.connectors.sdk.source": ("ConnectorToolSource",),
     "celeriac.connectors.sdk.tools": ("connector_tool",),
     "celeriac.sessions.calls": ("CallRecord", "DecisionVerb", "ToolEffect"),
@@ -140,7 +143,7 @@ _HOMES = {
     "celeriac.tasks.dispatch": ("open_client",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_EXTRAS = {"openai_agents_session": "openai-agents"}
+_EXTRAS = {"openai_agents_session": "openai-agents", "pydantic_ai_session": "pydantic-ai"}
 """What loads another framework, by name: the extra that brings it."""
 
 

@@ -15,8 +15,9 @@ from celeriac.sessions.images import ImageReference
 
 __all__ = ["CallReference", "ItemsApi", "Message", "Role", "Usage", "turn_usage"]
 
-ItemsApi = Literal["chat", "responses"]
-"""Chat completions (all providers) or OpenAI's Responses API: each has output items of its own form."""
+ItemsApi = Literal["chat", "responses", "pydantic-ai"]
+"""Chat completions (all providers), OpenAI's Responses API, or a framework's messages: each has output items of its
+own form."""
 
 Number = TypeVar("Number", int, float)
 

