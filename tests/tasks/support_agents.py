@@ -63,6 +63,22 @@ bookkeeper = AgentDefinition(
     tool_sources=[Ledger()],
 )
 
+clerk = AgentDefinition(
+    name="clerk",
+    instructions="You keep accounts.",
+    models=["demo"],
+    model_clients={"demo": DemoModel(seconds_per_word=0)},
+    tool_sources=[
+        ConnectorToolSource(
+            [
+                connector_tool(
+                    "sql.execute", "bank", fixed={"statement": "take"}, requires_approval=False
+                )
+            ]
+        )
+    ],
+)
+
 support = AgentDefinition(
     name="support",
     instructions="You help.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import cast
 
@@ -116,6 +117,25 @@ def test_cn_01_a_post_whose_answer_is_lost_is_sent_once(
         _post(provider)
     assert len(provider.requests) == 1
     assert slack.texts() == ["hello"]
+
+
+def test_cn_01_a_post_whose_answer_comes_too_late_is_sent_once(
+    slack: FakeSlack, provider: Provider
+) -> None:
+    late = threading.Event()
+
+    def behave(request: Request) -> Answer:
+        answer = slack(request)
+        late.wait(20)
+        return answer
+
+    provider.script = [behave]
+    arguments: dict[str, JsonValue] = {"channel": CHANNEL, "text": "hello"}
+    environment = _environment(provider)
+    with pytest.raises((ToolOutcomeUnknown, TimeoutError)):
+        call(environment, "slack.postChannelMessage", arguments, seconds=0.7)
+    late.set()
+    assert (len(provider.requests), slack.texts()) == (1, ["hello"])
 
 
 def test_cn_01_a_post_that_is_answered_with_500_is_sent_once(
