@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -129,7 +129,7 @@ def waiting_rows(sessions: Sessions, *, count: int) -> list[Row]:
         sessions: The sessions under test.
         count: How many. A hundredth of them get there by themselves, the others are copies in the store.
     """
-    idle = _cpu_share(sessions)
+    idle = _cpu_shares(sessions)
     real = max(20, count // 100)
     started = time.monotonic()
     names = [sessions.start(_GUARDED) for _ in range(real)]
@@ -140,31 +140,39 @@ def waiting_rows(sessions: Sessions, *, count: int) -> list[Row]:
         _copy(client, names[0], count - real)
         # The copies themselves make work: the store rewrites its log, and grows its tables in passing.
         wait_for(lambda: _is_calm(client))
-    share = _cpu_share(sessions)
+    shares = _cpu_shares(sessions)
     pages = []
     for _ in range(20):
         begun = time.monotonic()
         sessions.client.approvals(limit=50)
         pages.append(time.monotonic() - begun)
-    more = max(0.0, share - idle)
+    more = max(0.0, sum(shares) - sum(idle))
     return [
         Row("sessions that come to wait for approval", f"{rate:,.0f} a second"),
         Row(
             f"{count:,} waiting approvals, both workers",
-            f"{share:.2%} of a core",
+            f"{sum(shares):.2%} of a core",
             "< 1 % more than none",
             more < 0.01,
-            f"with none waiting: {idle:.2%}",
+            f"{_in_words(shares)}; with none waiting: {_in_words(idle)}",
         ),
         Row(f"first page of the inbox, {count:,} waiting", ms(percentile(pages, 0.5))),
     ]
 
 
-def _cpu_share(sessions: Sessions) -> float:
-    """Return how much of a core the workers and the store use while nothing happens."""
-    before, begun = cpu_seconds(sessions.processes), time.monotonic()
+def _cpu_shares(sessions: Sessions) -> list[float]:
+    """Return how much of a core each worker, and last the store, uses while nothing happens."""
+    before = [cpu_seconds([pid]) for pid in sessions.processes]
+    begun = time.monotonic()
     wait_for(lambda: time.monotonic() - begun >= _WATCH_SECONDS)
-    return (cpu_seconds(sessions.processes) - before) / (time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    after = [cpu_seconds([pid]) for pid in sessions.processes]
+    return [(then - now) / seconds for now, then in zip(before, after, strict=True)]
+
+
+def _in_words(shares: Sequence[float]) -> str:
+    *workers, store = shares
+    return f"workers {' and '.join(f'{one:.2%}' for one in workers)}, store {store:.2%}"
 
 
 def _is_calm(client: redis.Redis) -> bool:
