@@ -42,8 +42,8 @@ from celeriac.connectors.mcp_providers import (
     record_of,
     restore,
 )
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_tokens import TokenRecord
+from celeriac.connectors.redactor import Redactor
 from celeriac.sessions.errors import CeleriacError, ConfigurationError
 
 __all__ = ["Browser", "GrantEnded", "Grants"]

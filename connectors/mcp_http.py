@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 
 from celeriac.connectors.mcp_addresses import guarded_transport
 from celeriac.connectors.mcp_config import HttpServer
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_stdio import MAX_MESSAGE_BYTES
+from celeriac.connectors.redactor import Redactor
 from celeriac.connectors.retry_after import retry_after_seconds
 
 __all__ = ["Fault", "FaultKind", "HttpTransport", "NotAuthorised", "fault_of", "read_body"]

@@ -22,8 +22,8 @@ from mcp.client.auth.utils import (
 from celeriac.connectors.mcp_config import HttpServer
 from celeriac.connectors.mcp_grants import GrantEnded, Grants
 from celeriac.connectors.mcp_http import FaultKind, NotAuthorised
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_tokens import TokenFile, TokenRecord
+from celeriac.connectors.redactor import Redactor
 from celeriac.sessions.errors import ConfigurationError
 
 __all__ = ["ServerAuth", "login_command"]

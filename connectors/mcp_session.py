@@ -20,10 +20,10 @@ from celeriac.connectors.mcp_config import McpServer, StdioServer, values_of
 from celeriac.connectors.mcp_http import HttpTransport
 from celeriac.connectors.mcp_oauth import ServerAuth
 from celeriac.connectors.mcp_processes import Reaper
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_stdio import StdioTransport
 from celeriac.connectors.mcp_tap import Tap, TappedTransport
 from celeriac.connectors.mcp_tokens import token_file, token_folder
+from celeriac.connectors.redactor import Redactor
 from celeriac.sessions.settings import load_settings
 
 __all__ = ["McpSession", "ServerUnavailable"]

@@ -20,7 +20,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from celeriac.connectors.mcp_config import StdioServer
 from celeriac.connectors.mcp_processes import Reaper, end_process, find_program
-from celeriac.connectors.mcp_redact import Redactor
+from celeriac.connectors.redactor import Redactor
 
 __all__ = ["MAX_MESSAGE_BYTES", "StdioTransport"]
 

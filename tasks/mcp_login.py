@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from celeriac.connectors.mcp_config import HttpServer, McpConfig, load_mcp_config, values_of
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_tokens import TokenFile, token_file, token_files_of, token_folder
+from celeriac.connectors.redactor import Redactor
 from celeriac.sessions.errors import CeleriacError, ConfigurationError
 from celeriac.sessions.settings import Settings
 

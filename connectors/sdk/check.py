@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from celeriac.connectors.mcp_redact import Redactor
+from celeriac.connectors.redactor import Redactor
 from celeriac.connectors.sdk.connections import Connection
 from celeriac.connectors.sdk.connector import Call
 from celeriac.connectors.sdk.http import Dispatch, ProviderHttp

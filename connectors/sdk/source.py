@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
-from celeriac.connectors.mcp_redact import Redactor
+from celeriac.connectors.redactor import Redactor
 from celeriac.connectors.sdk.connections import Connection, Connections, checked_connections
 from celeriac.connectors.sdk.connector import Call, Connector
 from celeriac.connectors.sdk.http import Dispatch, HttpPool, ProviderHttp

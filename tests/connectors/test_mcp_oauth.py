@@ -33,8 +33,8 @@ from mcp.shared.auth import (
 from celeriac.connectors.mcp_config import HttpServer, values_of
 from celeriac.connectors.mcp_grants import Browser, Grants
 from celeriac.connectors.mcp_providers import LoginProvider, Storage
-from celeriac.connectors.mcp_redact import Redactor
 from celeriac.connectors.mcp_tokens import TokenFile, TokenRecord, token_file, token_folder
+from celeriac.connectors.redactor import Redactor
 from celeriac.sessions.errors import ToolNotRun
 from celeriac.sessions.settings import load_settings
 from celeriac.sessions.tools import ToolResult

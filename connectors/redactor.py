@@ -1,4 +1,4 @@
-"""Take what must not be shown out of texts that come from an MCP server."""
+"""Take what must not be shown out of texts that come from somebody who was given it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORTEST_SECRET = 4
 
 
 class Redactor:
-    """Replaces the values that a server was given by the worker.
+    """Replaces the values that a server or provider was given by the worker.
 
     Args:
         secrets: The values.
