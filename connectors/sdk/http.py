@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -158,11 +159,15 @@ def httpx_module() -> ModuleType:
         ConfigurationError: It is not installed.
     """
     try:
-        return import_module("httpx")
+        library = import_module("httpx")
     except ImportError as error:
         raise ConfigurationError(
             f"Connectors need an extra, e.g. pip install 'celeriac[stripe]' ({error})"
         ) from error
+    # It logs the URL of every request, and what is asked for may be personal.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return library
 
 
 class ProviderHttp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -105,6 +106,12 @@ def test_a_long_answer_is_cut(provider: Provider) -> None:
     provider.script = [lambda _request: Answer(200, b"x" * (5 * 1024 * 1024))]
     result = posts(provider)
     assert result == {"branch": "done", "status": 200, "size": 4 * 1024 * 1024}
+
+
+def test_no_url_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        posts(provider, "/people?email=ann@example.com")
+    assert "ann@example.com" not in caplog.text
 
 
 def test_variables_of_the_worker_add_no_proxy(
