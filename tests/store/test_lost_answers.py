@@ -9,6 +9,7 @@ import pytest
 import redis
 from redis.connection import UnixDomainSocketConnection
 
+from celeriac.sessions.audit import AuditAct
 from celeriac.sessions.built_in import BuiltInTool
 from celeriac.sessions.calls import DecisionVerb
 from celeriac.sessions.client import SessionClient
@@ -257,3 +258,16 @@ def test_a_response_and_a_result_count_once(
         (Role.ASSISTANT, "Here you are."),
     ]
     assert shown.usage.model_calls == 2
+
+
+def test_an_act_is_in_the_audit_log_once(
+    far: SessionStore, session_store: SessionStore, settings: Settings, line: Line
+) -> None:
+    sid, call_id = asking(session_store)
+    client = SessionClient(far, settings)
+
+    line.cut_next = True
+    client.decide(sid, call_id, DecisionVerb.APPROVE, by="Ana")
+
+    assert line.lost == 1
+    assert [(one.act, one.by) for one in client.audit().entries] == [(AuditAct.APPROVE, "Ana")]
