@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= 2
 export PYTHON ?= python3
 
-.PHONY: help setup run test test-unit conformance check fmt lint types lock bench chaos build clean
+.PHONY: help setup run test test-unit conformance check fmt lint types lock bench chaos harness build clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-unit: .venv/dev.stamp  ## Run the pure tests only, in seconds
 conformance: .venv/dev.stamp  ## Run the official MCP conformance suite against our client
 	@PYTHON=$(CURDIR)/$(BIN)/python scripts/ensure-node-tools
 	$(BIN)/python -m tests.mcp_conformance
+
+harness: .venv/dev.stamp  ## The same scenarios for every framework's adapter, as a table
+	$(BIN)/python -m tests.harness $(ARGS)
 
 chaos: .venv/dev.stamp  ## Kill everything for minutes and count effects (ARGS="--sessions 300 --seed 42")
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from inspect import isawaitable
 from pathlib import Path
 
 import pytest
 
 from celeriac.connectors.mcp_source import McpToolSource
+from celeriac.connectors.order_support.desk import OrderDesk
 from celeriac.connectors.sdk.source import ConnectorToolSource
+from celeriac.connectors.toolset import build_toolset
 from celeriac.sessions.registry import load_agents
 from celeriac.sessions.settings import load_settings
-from celeriac.sessions.tools import ToolContext, needs_approval
+from celeriac.sessions.tools import ToolContext, ToolResult, needs_approval
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -55,3 +59,31 @@ def test_the_support_desk_asks_before_large_refunds() -> None:
 
 def test_the_demo_agent_is_found_by_its_module() -> None:
     assert list(load_agents("celeriac.connectors.order_support")) == ["order-support"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "package"), [("openai_agents", "agents"), ("pydantic_ai", "pydantic_ai")]
+)
+def test_the_desk_is_the_same_in_every_framework(
+    folder: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(package)
+    monkeypatch.setenv("CELERIAC_ORDER_DESK", str(tmp_path / "desk.sqlite"))
+    [agent] = load_agents(str(EXAMPLES / folder)).values()
+
+    async def run() -> None:
+        toolset = await build_toolset(agent)
+        asks = {one.name: one.approval for one in toolset.definitions}
+        assert asks == {"look_up_order": False, "set_note": False, "cancel_order": True}
+        context = ToolContext(session_id="s", call_id="call_7", idempotency_key="call_7", attempt=1)
+        cancel = toolset.get("cancel_order")
+        assert cancel is not None
+        done = cancel.invoke({"order_id": "1003"}, context)
+        assert isawaitable(done)
+        result = await done
+        assert isinstance(result, ToolResult)
+        assert isinstance(result.value, dict)
+        assert result.value["status"] == "cancelled"
+
+    asyncio.run(run())
+    assert [one.call_id for one in OrderDesk(tmp_path / "desk.sqlite").effects()] == ["call_7"]

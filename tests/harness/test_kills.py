@@ -1,0 +1,143 @@
+"""Every harness on real workers: killed at each point, steered and stopped in the middle of a model step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celeriac.sessions.calls import CallStatus, DecisionVerb
+from celeriac.sessions.messages import Role
+from tests.harness.kits import KITS, Kit
+from tests.tasks.cluster import PATIENCE, Cluster, assert_history_holds, last_answer
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("harness")]
+
+INSTALLED = [kit for kit in KITS if kit.installed]
+
+
+class Stage:
+    """A cluster whose workers have the agents of all kits, and what they left."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def open(self, gate: str) -> None:
+        (self.cluster.root / f"gate-{gate}").touch()
+
+    def notes(self, what: str, word: str) -> int:
+        """How many notes of this kind have the word in what was said last."""
+        path = self.cluster.root / "notes"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = (json.loads(line) for line in lines)
+        return sum(
+            one[0] == what and word in (one[2][-1] if isinstance(one[2], list) else str(one[2]))
+            for one in found
+        )
+
+    def noted(self, what: str, word: str, times: int = 1) -> None:
+        wait_until(
+            lambda: self.notes(what, word) >= times,
+            f"{what} {word} is noted {times} times",
+            timeout_seconds=PATIENCE,
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    root: Path = tmp_path_factory.mktemp("harness")
+    agents = ",".join(str(kit.path) for kit in INSTALLED)
+    with Cluster(root, agents=agents, env={"HARNESS_DIR": str(root)}) as made:
+        yield made
+
+
+@pytest.fixture(params=INSTALLED, ids=lambda kit: kit.name)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    found: Kit = request.param
+    return found
+
+
+@pytest.fixture
+def stage(cluster: Cluster) -> Stage:
+    cluster.restore(2)
+    return Stage(cluster)
+
+
+def calls(tool: str, **arguments: str) -> str:
+    return "/calls " + json.dumps([[tool, arguments]])
+
+
+def test_killed_in_a_model_step_it_is_made_once_more(stage: Stage, kit: Kit) -> None:
+    gate = f"model-{kit.name}"
+    sid = stage.cluster.say(f"/hold {gate} all of it", agent=kit.name)
+    stage.noted("model", gate)
+    stage.cluster.worker_of(sid).kill()
+    stage.noted("model", gate, 2)
+    stage.open(gate)
+    assert stage.cluster.answer(sid) == "all of it"
+    assert stage.notes("model", gate) == 2
+
+
+def test_killed_in_the_step_after_the_results_no_tool_runs_again(stage: Stage, kit: Kit) -> None:
+    item = f"spade-{kit.name}"
+    sid = stage.cluster.say(calls("pay", item=item), agent=kit.name)
+    call = stage.cluster.waiting(sid)
+    stage.cluster.kill_workers()
+    stage.cluster.client.decide(sid, call.id, DecisionVerb.APPROVE, by="ana", digest=call.digest)
+    stage.cluster.restore(2)
+    snapshot = stage.cluster.idle(sid)
+    assert last_answer(snapshot) == f"Results: {item} is paid"
+    assert stage.notes("pay", item) == 1
+    assert_history_holds(snapshot)
+
+
+def test_killed_in_a_read_it_is_read_again(stage: Stage, kit: Kit) -> None:
+    item = f"rake-{kit.name}"
+    sid = stage.cluster.say(calls("look", item=item, gate=item), agent=kit.name)
+    stage.noted("look", item)
+    stage.cluster.worker_of(sid).kill()
+    stage.noted("look", item, 2)
+    stage.open(item)
+    assert stage.cluster.answer(sid) == f"Results: {item} is there"
+
+
+def test_killed_in_a_write_the_model_hears_that_nobody_knows(stage: Stage, kit: Kit) -> None:
+    item = f"cart-{kit.name}"
+    sid = stage.cluster.say(calls("pay", item=item, after=item), agent=kit.name)
+    call = stage.cluster.waiting(sid)
+    stage.cluster.client.decide(sid, call.id, DecisionVerb.APPROVE, by="ana", digest=call.digest)
+    stage.noted("pay", item)
+    stage.cluster.worker_of(sid).kill()
+    snapshot = stage.cluster.idle(sid)
+    assert stage.cluster.client.call(sid, call.id).status is CallStatus.OUTCOME_UNKNOWN
+    assert "may or may not" in last_answer(snapshot)
+    assert stage.notes("pay", item) == 1
+
+
+def test_dh_06_a_model_step_is_stopped_in_the_middle(stage: Stage, kit: Kit) -> None:
+    gate = f"stop-{kit.name}"
+    sid = stage.cluster.say(f"/hold {gate} never all of it", agent=kit.name)
+    stage.noted("model", gate)
+    stage.cluster.client.cancel_turn(sid)
+    stage.cluster.idle(sid)
+    stage.cluster.client.send_message(sid, "/recall")
+    snapshot = stage.cluster.idle(sid)
+    assert "user: /recall" in last_answer(snapshot)
+    texts = [m.text for m in snapshot.messages if m.role is Role.ASSISTANT and not m.interrupted]
+    assert "never all of it" not in texts
+    assert_history_holds(snapshot)
+
+
+def test_a_steer_waits_for_the_end_of_the_model_step(stage: Stage, kit: Kit) -> None:
+    gate = f"steer-{kit.name}"
+    sid = stage.cluster.say(f"/hold {gate} the whole answer", agent=kit.name)
+    stage.noted("model", gate)
+    stage.cluster.client.steer(sid, text="/recall")
+    stage.open(gate)
+    snapshot = stage.cluster.idle(sid)
+    assert "assistant: the whole answer | " in last_answer(snapshot)
+    assert last_answer(snapshot).endswith("user: /recall")
+    assert_history_holds(snapshot)
