@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, kills, mcp_calls, model_calls, soak, stock
+from benchmarks import durable, harnesses, kills, mcp_calls, model_calls, soak, stock
 from benchmarks.machinery import bench, print_table
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("stock", "durable", "kills", "mcp", "models", "soak"),
+        choices=("stock", "durable", "harnesses", "kills", "mcp", "models", "soak"),
         help="only this part; default all but soak",
     )
     options = parser.parse_args()
@@ -35,11 +35,15 @@ def main() -> None:
                 rows = soak.measure(place, pool, scale=scale)
             print_table(f"A thousand turns through one worker, pool {pool}", rows)
         return
-    if options.only in {None, "mcp"}:
-        print_table("Calls of MCP tools over open sessions", mcp_calls.measure(scale=scale))
-    if options.only in {None, "models"}:
-        print_table("Model calls through litellm", model_calls.measure(scale=scale))
-    if options.only in {"mcp", "models"}:
+    without_store = {
+        "harnesses": ("Adapters of other frameworks", harnesses.measure),
+        "mcp": ("Calls of MCP tools over open sessions", mcp_calls.measure),
+        "models": ("Model calls through litellm", model_calls.measure),
+    }
+    for part, (title, measure) in without_store.items():
+        if options.only in {None, part}:
+            print_table(title, measure(scale=scale))
+    if options.only in without_store:
         return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
         if options.only in {None, "stock"}:

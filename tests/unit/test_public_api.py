@@ -33,6 +33,24 @@ def test_every_public_name_says_what_it_is() -> None:
         assert (getattr(celeriac, name).__doc__ or "").strip(), f"{name} has no docstring"
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("openai_agents_session", "agents", "openai-agents"),
+        ("pydantic_ai_session", "pydantic_ai", "pydantic-ai"),
+    ],
+)
+def test_a_framework_that_is_not_installed_is_named_with_its_extra(
+    name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [one for one in sys.modules if one.startswith(celeriac._HOME_OF[name])]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(vars(celeriac), name, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"pip install 'celeriac\[{extra}\]'"):
+        getattr(celeriac, name)
+
+
 def loaded_by(*modules: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after importing these."""
     code = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
