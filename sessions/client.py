@@ -45,6 +45,7 @@ from celeriac.sessions.store.limits import Limited, RateLimits
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
+from celeriac.sessions.store.watch import EventWatch
 
 __all__ = ["SessionClient"]
 
@@ -508,6 +509,10 @@ class SessionClient:
             limit: Most events to return.
         """
         return self._reader.events(session_id, after, min(block_ms, 5_000), limit)
+
+    def event_watch(self) -> EventWatch:
+        """Make what waits for events of many sessions on one connection; one thread may wait with it."""
+        return EventWatch(self._store.client)
 
     def list_sessions(
         self,

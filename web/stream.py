@@ -18,6 +18,7 @@ from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.events import EventBatch, StoredEvent
 from celeriac.sessions.jsonsafe import dump_json
+from celeriac.web.hub import EventHub
 from celeriac.web.keys import WebKey
 from celeriac.web.problems import Refusal
 from celeriac.web.turns import Turns
@@ -26,9 +27,9 @@ __all__ = ["HEARTBEAT", "StreamTiming", "Streams", "stream_cap"]
 
 HEARTBEAT = ": still here\n\n"
 _RECONNECT_MS = 2000
-# A read that waits holds one of the store's connections; a client's pool has 100, and the threads
-# that serve requests (50) must always find one. More streams than this take turns.
-_WAITING_READS = 48
+# Reads take turns at so many of the store's connections, however many streams are rung at a time.
+_READS = 8
+_READ_EVENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,10 @@ class Streams:
     def __init__(self, cap: int, timing: StreamTiming | None = None) -> None:
         self.cap = cap
         self.timing = timing or StreamTiming()
+        self._hub = EventHub(self.timing.block)
         self._open = 0
         self._lock = threading.Lock()
-        self._turns = Turns(_WAITING_READS)
+        self._turns = Turns(_READS)
         # A plain flag: it is set inside a signal's callback, where taking a lock could wait for ever.
         self._closing = False
 
@@ -72,6 +74,7 @@ class Streams:
     def close(self) -> None:
         """End every stream soon and take no new one: the process is about to stop."""
         self._closing = True
+        self._hub.close()
 
     def acquire(self) -> StreamSlot:
         """Take one of the places.
@@ -139,21 +142,29 @@ class Streams:
         Returns:
             Batches of events; an empty one is a heartbeat, and one with `reload` is the last.
         """
+        self._hub.block = self.timing.block
         batch = first or EventBatch()
         started = quiet_since = time.monotonic()
-        while True:
-            now = time.monotonic()
-            if batch.events or batch.reload or now - quiet_since >= self.timing.heartbeat:
-                quiet_since = now
-                position = batch.events[-1].id if batch.events else position
-                yield batch
-            if batch.reload or self._closing or now - started >= self.timing.longest:
-                return
-            try:
-                batch = self._wait(client, session_id, position)
-            except CeleriacError:
-                # The reader reconnects and is told then what is wrong, as a proper status.
-                return
+        with self._hub.watch(client, session_id, position) as bell:
+            while True:
+                now = time.monotonic()
+                if batch.events or batch.reload or now - quiet_since >= self.timing.heartbeat:
+                    quiet_since = now
+                    position = batch.events[-1].id if batch.events else position
+                    yield batch
+                ends = started + self.timing.longest
+                if batch.reload or self._closing or now >= ends:
+                    return
+                if len(batch.events) < _READ_EVENTS:
+                    # A heartbeat reads too: what can no longer be resumed rings no bell.
+                    bell.wait(min(ends, quiet_since + self.timing.heartbeat) - time.monotonic())
+                bell.clear()
+                try:
+                    with self.turn():
+                        batch = client.events(session_id, after=position, limit=_READ_EVENTS)
+                except CeleriacError:
+                    # The reader reconnects and is told then what is wrong, as a proper status.
+                    return
 
     def _frames(
         self, client: SessionClient, key: WebKey, session_id: str, position: str, first: EventBatch
@@ -168,13 +179,6 @@ class Streams:
                 yield "event: reload\ndata: {}\n\n"
             elif not batch.events:
                 yield HEARTBEAT
-
-    def _wait(self, client: SessionClient, session_id: str, position: str) -> EventBatch:
-        """Wait for the next events; with many streams shorter, so that each has its turn every second."""
-        share = min(1.0, _WAITING_READS / max(1, self._open))
-        with self.turn():
-            block_ms = int(self.timing.block * share * 1000)
-            return client.events(session_id, after=position, block_ms=block_ms)
 
 
 class StreamSlot:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import redis
-
 from celeriac.sessions.calls import CallRecord, CallStatus
 from celeriac.sessions.codec import read_images, read_record
 from celeriac.sessions.errors import NotFound
@@ -20,6 +18,7 @@ from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import SessionKeys, queue_fields
 from celeriac.sessions.store.loaded import loaded_from
 from celeriac.sessions.store.sessions import SessionStore
+from celeriac.sessions.store.watch import wait_for_entries
 from celeriac.sessions.views import call_record, turn_view
 
 __all__ = ["SNAPSHOT_MESSAGES", "SessionReader"]
@@ -165,29 +164,14 @@ class SessionReader:
             if self._has_gap(after, first, last, length):
                 return EventBatch(reload=True)
             if not entries and block_ms > 0:
-                entries = self._wait(key, after, block_ms, limit)
+                found = wait_for_entries(self._client, {key: after}, block_ms=block_ms, count=limit)
+                entries = found.get(key, [])
         return EventBatch(
             events=tuple(
                 StoredEvent(id=entry_id.decode(), json=fields[b"e"].decode())
                 for entry_id, fields in entries
             )
         )
-
-    def _wait(
-        self, key: str, after: str, block_ms: int, limit: int
-    ) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        try:
-            found = self._client.xread({key: after}, count=limit, block=block_ms)
-        except redis.TimeoutError:
-            return []
-        if not found:
-            return []
-        # RESP2 answers a list of pairs, RESP3 a map.
-        batches = found.values() if isinstance(found, dict) else [batch for _, batch in found]
-        for batch in batches:
-            nested = batch and isinstance(batch[0], list)
-            return cast("list[tuple[bytes, dict[bytes, bytes]]]", batch[0] if nested else batch)
-        return []
 
     def _has_gap(
         self,

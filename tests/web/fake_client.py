@@ -35,6 +35,7 @@ from celeriac.sessions.snapshot import (
 from celeriac.sessions.state import SessionStatus, StepName
 from tests.web.fake_audit import FakeAudit
 from tests.web.fake_session import WAITS, FakeSession
+from tests.web.fake_watch import FakeWatch
 
 NOON = 1_796_040_000_000
 MESSAGE_MAX = 1000
@@ -425,6 +426,9 @@ class FakeClient(FakeAudit):
         with self._changed:
             self._changed.wait_for(lambda: len(session.events) > number, timeout=block_ms / 1000)
             return EventBatch(events=tuple(session.events[number : number + limit]))
+
+    def event_watch(self) -> FakeWatch:
+        return FakeWatch(self.sessions, self._changed)
 
     def list_sessions(
         self,
