@@ -17,7 +17,7 @@ from celeriac.sessions.model import (
 )
 from celeriac.sessions.tools import tool
 from tests.harness.script import Heard, hold, respond
-from tests.harness.tools import Shelf, broke, look, missing, pay
+from tests.harness.tools import broke, look, missing, pay, sources
 
 NAME = "built-in"
 
@@ -66,7 +66,7 @@ def _agent(name: str, compaction: CompactionPolicy | None = None) -> AgentDefini
             tool(effect=ToolEffect.READ)(missing),
             tool(effect=ToolEffect.NON_IDEMPOTENT_WRITE)(broke),
         ],
-        tool_sources=[Shelf()],
+        tool_sources=sources(),
         compaction=compaction,
     )
 

@@ -11,7 +11,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message, function
 
 from celeriac import AgentDefinition, CompactionPolicy, openai_agents_session
 from tests.harness.script import Heard, Said, hold, respond
-from tests.harness.tools import POLICIES, Shelf, broke, look, missing, pay
+from tests.harness.tools import POLICIES, broke, look, missing, pay, sources
 
 NAME = "openai-agents"
 _numbers = count()
@@ -75,7 +75,7 @@ def _agent(name: str, compaction: CompactionPolicy | None = None) -> AgentDefini
         name=name,
         agent=front,
         tool_policies=POLICIES,
-        tool_sources=[Shelf()],
+        tool_sources=sources(),
         compaction=compaction,
     )
 

@@ -18,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 
 from celeriac import AgentDefinition, CompactionPolicy, pydantic_ai_session
 from tests.harness.script import Heard, hold, respond
-from tests.harness.tools import POLICIES, Shelf, broke, look, missing, pay
+from tests.harness.tools import POLICIES, broke, look, missing, pay, sources
 
 NAME = "pydantic-ai"
 USED = RequestUsage(input_tokens=10, output_tokens=5)
@@ -66,7 +66,7 @@ def _agent(name: str, compaction: CompactionPolicy | None = None) -> AgentDefini
         name=name,
         agent=agent,
         tool_policies=POLICIES,
-        tool_sources=[Shelf()],
+        tool_sources=sources(),
         compaction=compaction,
     )
 

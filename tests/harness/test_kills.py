@@ -10,8 +10,10 @@ import pytest
 
 from celeriac.sessions.calls import CallStatus, DecisionVerb
 from celeriac.sessions.messages import Role
+from tests.connectors.mcp_talk import odd_server
 from tests.harness.kits import KITS, Kit
 from tests.tasks.cluster import PATIENCE, Cluster, assert_history_holds, last_answer
+from tests.tasks.mcp_cluster import write_config
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("harness")]
@@ -49,8 +51,12 @@ class Stage:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     root: Path = tmp_path_factory.mktemp("harness")
+    odd = odd_server(root / "odd")
+    config = write_config(root / "mcp.yaml", {"odd": odd.server})
     agents = ",".join(str(kit.path) for kit in INSTALLED)
-    with Cluster(root, agents=agents, env={"HARNESS_DIR": str(root)}) as made:
+    with Cluster(
+        root, agents=agents, env={"HARNESS_DIR": str(root), "CELERIAC_MCP_CONFIG": str(config)}
+    ) as made:
         yield made
 
 
@@ -140,4 +146,13 @@ def test_a_steer_waits_for_the_end_of_the_model_step(stage: Stage, kit: Kit) -> 
     snapshot = stage.cluster.idle(sid)
     assert "assistant: the whole answer | " in last_answer(snapshot)
     assert last_answer(snapshot).endswith("user: /recall")
+    assert_history_holds(snapshot)
+
+
+def test_a_tool_of_an_mcp_server_runs_in_a_step(stage: Stage, kit: Kit) -> None:
+    sid = stage.cluster.say(calls("odd__look"), agent=kit.name)
+    snapshot = stage.cluster.idle(sid)
+    (call,) = snapshot.calls
+    assert (call.source, call.original_name, call.status) == ("odd", "look", CallStatus.SUCCEEDED)
+    assert last_answer(snapshot).startswith("Results: ")
     assert_history_holds(snapshot)

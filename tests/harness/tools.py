@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from celeriac.connectors.mcp_source import McpToolSource
 from celeriac.sessions.calls import ToolEffect
 from celeriac.sessions.errors import ToolFailed
-from celeriac.sessions.tools import ToolContext, ToolDefinition, ToolPolicy, ToolResult
+from celeriac.sessions.tools import ToolContext, ToolDefinition, ToolPolicy, ToolResult, ToolSource
 from tests.harness.script import hold, note
 
-__all__ = ["POLICIES", "Shelf", "broke", "look", "missing", "pay"]
+__all__ = ["POLICIES", "Shelf", "broke", "look", "missing", "pay", "sources"]
 
 
 async def look(item: str, gate: str = "") -> str:
@@ -48,6 +49,12 @@ POLICIES = {
     "broke": ToolPolicy(effect=ToolEffect.NON_IDEMPOTENT_WRITE, requires_approval=False),
 }
 """`pay` has none: it asks, for nobody said that it need not."""
+
+
+def sources() -> list[ToolSource]:
+    """Return what every agent has beside its own tools: a connector, and the worker's MCP servers if any."""
+    mcp = McpToolSource()
+    return [Shelf(), *([mcp] if mcp.servers else [])]
 
 
 class Shelf:
