@@ -11,6 +11,7 @@ import click
 import redis
 
 from celeriac.connectors.mcp_config import load_mcp_config
+from celeriac.connectors.sdk.connections import Connections
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import CeleriacError
 from celeriac.sessions.settings import Settings
@@ -146,6 +147,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         "ok", "settings", f"store: {'CELERIAC_REDIS_URL' if settings.redis_url else where}"
     )
     yield from _mcp(settings)
+    yield from _connections(settings)
     try:
         store = open_store(settings)
         yield from examine_store(store.client)
@@ -171,6 +173,26 @@ def _mcp(settings: Settings) -> Iterator[Finding]:
         if login_of(settings, name, server) == NOT_LOGGED_IN:
             told = f"nobody has logged in to {name} on this machine; workers need `celeriac mcp login {name}`"
             yield Finding("warning", "MCP", told)
+
+
+def _connections(settings: Settings) -> Iterator[Finding]:
+    try:
+        connections = Connections(settings.connector_config_file)
+    except CeleriacError as error:
+        yield Finding("wrong", "connectors", str(error))
+        return
+    usable = []
+    for name in connections.names:
+        try:
+            connections.get(name)
+        except CeleriacError as error:
+            yield Finding("wrong", "connectors", str(error))
+        else:
+            usable.append(name)
+    if usable:
+        names = ", ".join(usable)
+        told = f"connections: {names}; `celeriac connectors check` asks their providers"
+        yield Finding("ok", "connectors", told)
 
 
 def _workers(client: SessionClient) -> Finding:

@@ -113,6 +113,15 @@ def test_mcp_list_without_servers_and_with_a_wrong_file(
     assert "servers.git.commands: there is no such key" in told(run, "doctor").output
 
 
+def test_a_connection_that_cannot_be_used_is_told(
+    run: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CELERIAC_CONNECTION_SHOP_CONNECTOR", "stripe")
+    assert "credentials.secretKey is missing" in told(run, "doctor").output
+    monkeypatch.setenv("CELERIAC_CONNECTION_SHOP_SECRET_KEY", "sk_test_x")
+    assert "connections: shop; `celeriac connectors check`" in told(run, "doctor").output
+
+
 def test_without_a_name_the_login_name_settles(
     run: CliRunner,
     session_store: SessionStore,
