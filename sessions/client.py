@@ -43,6 +43,7 @@ from celeriac.sessions.store.audit import AuditLog
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.limits import Limited, RateLimits
 from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.operations import SessionOperations
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.sessions.store.watch import EventWatch
@@ -69,6 +70,8 @@ class SessionClient:
         self._settings = settings
         self._reader = SessionReader(store, settings)
         self._lists = SessionLists(store, self._reader, settings)
+        self.operations = SessionOperations(store, self._lists)
+        """What goes on now, and why a session does not move."""
         self._audit = AuditLog(store.client, settings)
         self._limits = RateLimits(store.client, settings)
         self._actor = actor or Actor()

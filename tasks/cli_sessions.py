@@ -9,6 +9,7 @@ import click
 from celeriac.tasks.cli_common import (
     acting_client,
     by_option,
+    complete_session,
     json_option,
     open_cli_client,
     print_json,
@@ -147,4 +148,21 @@ def cancel(session: str, *, turn: str | None, by: str | None, as_json: bool) -> 
         click.echo("The turn ends at the next safe step boundary.")
 
 
-COMMANDS = (new, send, show, tail, steps, sessions, cancel)
+@click.command()
+@click.argument("session", required=False, shell_complete=complete_session)
+@json_option
+def status(session: str | None, *, as_json: bool) -> None:
+    """Say whether it works (workers, queues, sessions that do not move), or why SESSION is where it is.
+
+    Exits 1 when something is wrong.
+    """
+    from celeriac.sessions.settings import load_settings  # noqa: PLC0415
+    from celeriac.tasks.status_cli import show_session, show_status  # noqa: PLC0415
+
+    client, settings = open_cli_client(), load_settings()
+    if session is None:
+        sys.exit(show_status(client, settings, as_json=as_json))
+    sys.exit(show_session(client, settings, session, as_json=as_json))
+
+
+COMMANDS = (status, new, send, show, tail, steps, sessions, cancel)

@@ -17,6 +17,7 @@ from celeriac.web.api_events import api_events
 from celeriac.web.api_images import api_images
 from celeriac.web.api_inbox import api_inbox
 from celeriac.web.api_openapi import api_openapi
+from celeriac.web.api_operations import api_operations
 from celeriac.web.api_sessions import api_sessions
 from celeriac.web.assets import Assets
 from celeriac.web.filters import register_filters
@@ -26,6 +27,7 @@ from celeriac.web.page_actions import page_actions
 from celeriac.web.page_approvals import page_approvals
 from celeriac.web.page_audit import page_audit
 from celeriac.web.page_login import page_login
+from celeriac.web.page_operations import page_operations
 from celeriac.web.page_sessions import page_sessions
 from celeriac.web.parts import EXTENSION, Parts
 from celeriac.web.problems import register_problems
@@ -75,11 +77,19 @@ def create_app(client: SessionClient | None = None, settings: Settings | None = 
         api_events,
         api_inbox,
         api_audit,
+        api_operations,
         api_chat,
         api_images,
         api_openapi,
     ):
         app.register_blueprint(blueprint)
-    for blueprint in (page_sessions, page_actions, page_approvals, page_audit, page_login):
+    for blueprint in (
+        page_sessions,
+        page_actions,
+        page_approvals,
+        page_audit,
+        page_operations,
+        page_login,
+    ):
         app.register_blueprint(blueprint)
     return app

@@ -6,7 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from celeriac.sessions.operations import Reason
 from celeriac.sessions.snapshot import AgentInfo, ApprovalItem, SessionCreated, StepRecord
+from celeriac.sessions.state import SessionStatus
 
 __all__ = [
     "Accepted",
@@ -17,6 +19,7 @@ __all__ = [
     "Limits",
     "ProblemDetails",
     "Readiness",
+    "SessionReasons",
     "SessionStarted",
     "SettingsView",
     "Steps",
@@ -62,6 +65,14 @@ class Approvals(_Answer):
     """Calls that wait for a decision, oldest first."""
 
     approvals: tuple[ApprovalItem, ...]
+
+
+class SessionReasons(_Answer):
+    """Why a session is where it is."""
+
+    session_id: str
+    status: SessionStatus
+    reasons: tuple[Reason, ...]
 
 
 class UnknownOutcomes(_Answer):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, JsonValue
 
 from celeriac.sessions.audit import AuditPage
 from celeriac.sessions.calls import CallRecord
+from celeriac.sessions.operations import Operations
 from celeriac.sessions.snapshot import MessagePage, SentMessage, SessionPage, Snapshot
 from celeriac.sessions.state import SessionStatus
 from celeriac.web import answers
@@ -329,6 +330,25 @@ CONTRACT: Mapping[str, Route] = {
         Access.SESSION,
         Role.VIEWER,
         answer=answers.ChatConversation,
+    ),
+    "api_operations.get_operations": Route(
+        "Read what goes on: workers, queues, counts, and sessions at work that have not moved for long.",
+        Access.OPERATOR,
+        Role.VIEWER,
+        answer=Operations,
+    ),
+    "api_operations.get_reasons": Route(
+        "Read why a session is where it is.",
+        Access.OPERATOR,
+        Role.VIEWER,
+        answer=answers.SessionReasons,
+        errors={404: "unknown_session"},
+    ),
+    "api_operations.get_metrics": Route(
+        "Metrics in Prometheus' text format.",
+        Access.OPERATOR,
+        Role.VIEWER,
+        answer="text/plain",
     ),
     "api_inbox.healthz": Route("The process is up.", Access.OPEN, answer=answers.Health),
     "api_inbox.readyz": Route(

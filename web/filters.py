@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from flask import Flask, request
 from markupsafe import Markup
 
+from celeriac.tasks.operation_words import queue_words, reason_words
 from celeriac.web import audit_words, model_words, words
 from celeriac.web.auth import csrf_token, visitor
 from celeriac.web.operators import Role
@@ -79,6 +80,8 @@ def register_filters(app: Flask) -> None:
         ending=words.ending_words,
         ending_tone=words.ending_tone,
         late=words.late_words,
+        reason_words=reason_words,
+        queue_words=queue_words,
         unknown_words=words.unknown_words,
         plan_chip=words.plan_chip,
         progress=words.plan_progress,

@@ -181,7 +181,11 @@ def _unexpected(error: Exception) -> Problem:
 
 def wants_json() -> bool:
     """Say whether this request is answered to a program rather than shown to a person."""
-    is_program = request.path.startswith("/api/") or request.path in {"/healthz", "/readyz"}
+    is_program = request.path.startswith("/api/") or request.path in {
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
     return is_program or request.headers.get(ENHANCED_HEADER) == "1"
 
 

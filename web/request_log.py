@@ -16,7 +16,7 @@ __all__ = ["about_request", "log_config", "register_request_ids", "request_id"]
 
 REQUEST_ID_HEADER = "X-Request-ID"
 _GIVEN = re.compile(r"[A-Za-z0-9_.:-]{8,64}")
-_QUIET_PATHS = ("/healthz", "/readyz", "/static/", "/favicon.ico")
+_QUIET_PATHS = ("/healthz", "/readyz", "/metrics", "/static/", "/favicon.ico")
 
 
 def register_request_ids(app: Flask) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import cast
 
 from celeriac.sessions.codec import read_record, write_record
-from celeriac.sessions.errors import InvalidRequest
+from celeriac.sessions.errors import InvalidRequest, NotFound
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import (
     AgentInfo,
@@ -28,13 +30,27 @@ from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.sessions.views import session_summary
 
-__all__ = ["SessionLists"]
+__all__ = ["Counts", "SessionLists"]
 
 WORKER_SEEN_MS = 15_000
 """A worker not seen for so long is no longer listed."""
 _FORGET_WORKER_MS = 3_600_000
 _FORGET_AGENT_MS = 24 * 3_600_000
 """An agent that no worker has announced for a day is no longer offered; its sessions stay."""
+
+_OVERDUE_MS = 10_000
+"""So much later than its time a session is looked at only where no worker looks at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many sessions and waiting calls there are."""
+
+    sessions: dict[SessionStatus, int]
+    approvals: int
+    unknown: int
+    overdue: int
+
 
 _Position = tuple[float, str]
 """Last activity and session id: a place in the list, the greatest first, as the indexes are read."""
@@ -197,6 +213,50 @@ class SessionLists:
             return ""
         found = self._store.records.messages(state.session_id, seq + 1, 1).messages
         return found[0].text if found else ""
+
+    # --- how many there are
+
+    def counts(self, now: int) -> Counts:
+        """Count sessions and waiting calls; it takes as long for many as for few.
+
+        Args:
+            now: Unix milliseconds.
+        """
+        places = [PartitionKeys(number) for number in range(PARTITIONS)]
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for place in places:
+                for status in SessionStatus:
+                    pipe.zcard(place.status(status))
+                pipe.zcard(place.approvals)
+                pipe.zcard(place.unknown)
+                pipe.zcount(place.wake, "-inf", now - _OVERDUE_MS)
+            replies = cast("list[int]", pipe.execute())
+        width = len(SessionStatus) + 3
+        sums = [sum(replies[column::width]) for column in range(width)]
+        *statuses, approvals, unknown, overdue = sums
+        return Counts(
+            sessions=dict(zip(SessionStatus, statuses, strict=True)),
+            approvals=approvals,
+            unknown=unknown,
+            overdue=overdue,
+        )
+
+    def longest_at_work(self, limit: int) -> list[SessionState]:
+        """Return sessions at work, those first that have not moved for the longest time, with timings."""
+        keys = [PartitionKeys(number).status(SessionStatus.RUNNING) for number in range(PARTITIONS)]
+        with store_errors():
+            pipe = self._client.pipeline(transaction=False)
+            for key in keys:
+                pipe.zrange(key, 0, limit - 1, withscores=True)
+            replies = cast("list[list[tuple[bytes, float]]]", pipe.execute())
+        found = [(score, member.decode()) for reply in replies for member, score in reply]
+        states = []
+        for _, session_id in heapq.nsmallest(limit, found):
+            # It may be gone by now.
+            with suppress(NotFound):
+                states.append(self._store.load(session_id).state)
+        return states
 
     # --- agents and workers
 
