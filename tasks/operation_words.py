@@ -89,7 +89,8 @@ def problems(operations: Operations) -> Iterator[str]:
             yield f"{worker.name} takes nothing although work is queued; see its log, or start it again."
     for queue in operations.queues:
         if queue.depth and not queue.workers and operations.workers:
-            yield f"No worker takes the queue {queue.name}, where {queue.depth:,} steps wait."
+            steps = "1 step waits" if queue.depth == 1 else f"{queue.depth:,} steps wait"
+            yield f"No worker takes the queue {queue.name}, where {steps}."
         elif queue.oldest_at is not None and operations.at - queue.oldest_at > _LATE_MS:
             age = age_words(operations.at - queue.oldest_at)
             yield f"In {queue.name} a step waits since {age}; start more workers."

@@ -8,6 +8,7 @@ from celeriac.sessions.audit import Actor, AuditEntry, AuditPage
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import InvalidRequest, RateLimited, StoreUnavailable
 from celeriac.sessions.store.limits import Limited
+from tests.web.fake_operations import FakeOperations
 
 
 class FakeAudit(SessionClient):
@@ -17,6 +18,7 @@ class FakeAudit(SessionClient):
         self.recorded: list[AuditEntry] = []
         self.counted: Counter[tuple[Limited, str]] = Counter()
         self.most: dict[Limited, int] = {}
+        self.operations: FakeOperations = FakeOperations(self._known)
 
     def acting_as(self, actor: Actor) -> SessionClient:
         self.actor = actor
@@ -40,6 +42,11 @@ class FakeAudit(SessionClient):
         self.counted[what, who] += 1
         if self.counted[what, who] > self.most.get(what, 1_000_000):
             raise RateLimited(f"Too many {what.value}.", retry_after_seconds=17)
+
+    def _known(self, session_id: str | None) -> None:
+        self._check()
+        if session_id is not None:
+            self.snapshot(session_id)
 
     def _check(self) -> None:
         if self.down:

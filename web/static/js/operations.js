@@ -12,7 +12,7 @@ async function read() {
   await refresh("/operations/fragment").catch(() => undefined);
   const now = problems();
   const announce = document.getElementById("announce");
-  if (announce && now !== before) announce.textContent = now === "0" ? "Everything works" : `${now} problems`;
+  if (announce && now !== before) announce.textContent = now === "0" ? "Everything works" : `${now} ${now === "1" ? "problem" : "problems"}`;
 }
 
 rememberServed();

@@ -1,0 +1,126 @@
+"""What goes on, as the store tells it: counts, queues, and sessions that do not move."""
+
+from __future__ import annotations
+
+import pytest
+
+from celeriac.sessions.client import SessionClient
+from celeriac.sessions.errors import NotFound
+from celeriac.sessions.operations import ReasonKind
+from celeriac.sessions.snapshot import WorkerInfo
+from celeriac.sessions.state import SessionStatus, Step
+from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.operations import QueueNames
+from celeriac.sessions.store.reader import SessionReader
+from celeriac.sessions.store.sessions import SessionStore
+from celeriac.tasks.celery import make_app
+from celeriac.tasks.dispatch import CeleryDispatcher
+from tests.store.driving import asking, new_session, unknown
+
+
+def queue_of(step: Step) -> str:
+    return step.queue or "model"
+
+
+QUEUES = QueueNames(queue_of, ("model", "tool"), in_store=True)
+
+
+def announce(store: SessionStore, client: SessionClient, *queues: str) -> None:
+    seconds, _ = store.client.time()
+    worker = WorkerInfo(
+        name="worker-1",
+        seen_at=seconds * 1000,
+        pid=1,
+        host="h",
+        queues=queues,
+        concurrency=4,
+        version="0",
+        running=0,
+    )
+    reader = SessionReader(store, store.settings)
+    SessionLists(store, reader, store.settings).announce(worker, [])
+
+
+def test_an_empty_store(session_client: SessionClient) -> None:
+    found = session_client.operations.read(QUEUES)
+    assert set(found.sessions.values()) == {0}
+    assert [(one.name, one.depth, one.oldest_at, one.workers) for one in found.queues] == [
+        ("model", 0, None, 0),
+        ("tool", 0, None, 0),
+    ]
+    assert (found.workers, found.slow, found.overdue) == ((), (), 0)
+
+
+def test_sessions_and_calls_are_counted(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    new_session(session_store)
+    new_session(session_store)
+    asking(session_store)
+    unknown(session_store)
+    found = session_client.operations.read(QUEUES)
+    assert sum(found.sessions.values()) == 4
+    assert found.sessions[SessionStatus.WAITING] == 1
+    assert (found.approvals_waiting, found.unknown_outcomes) == (1, 1)
+
+
+def test_sessions_at_work_come_with_their_reasons_the_slowest_first(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sids = [new_session(session_store) for _ in range(3)]
+    keys = SessionKeys.of(sids[2])
+    session_store.client.zadd(keys.partition.status(SessionStatus.RUNNING), {sids[2]: 1.0})
+    found = session_client.operations.read(QUEUES)
+    assert found.slow[0].session_id == sids[2]
+    assert {one.session_id for one in found.slow} == set(sids)
+    assert [reason.kind for reason in found.slow[0].reasons] == [ReasonKind.NO_WORKER]
+    announce(session_store, session_client, "model")
+    found = session_client.operations.read(QUEUES)
+    assert [reason.kind for reason in found.slow[0].reasons] == [ReasonKind.STARTING]
+    assert [one.workers for one in found.queues] == [1, 0]
+
+
+def test_a_session_that_nobody_looks_after_is_overdue(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid = new_session(session_store)
+    session_store.client.zadd(SessionKeys.of(sid).partition.wake, {sid: 1.0})
+    assert session_client.operations.read(QUEUES).overdue == 1
+
+
+def test_the_oldest_message_of_a_queue_tells_since_when_its_step_is_ready(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid = new_session(session_store)
+    (step,) = session_store.load(sid).state.steps
+    settings = session_store.settings
+    dispatcher = CeleryDispatcher(make_app(settings), settings)
+    try:
+        for _, raw in dispatcher.writes(sid, [step]):
+            session_store.client.lpush("model", raw)
+        session_store.client.lpush("model", b"somebody else's")
+        model, _ = session_client.operations.read(QUEUES).queues
+        assert (model.depth, model.oldest_at) == (2, step.timing.not_before)
+    finally:
+        session_store.client.delete("model")
+
+
+def test_where_the_broker_is_another_one_nothing_is_said_of_depths(
+    session_client: SessionClient,
+) -> None:
+    elsewhere = QueueNames(queue_of, ("model",), in_store=False)
+    (queue,) = session_client.operations.read(elsewhere).queues
+    assert (queue.depth, queue.oldest_at) == (None, None)
+
+
+def test_why_one_session_is_where_it_is(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid, _ = asking(session_store)
+    state, now, reasons = session_client.operations.reasons(sid, QUEUES)
+    assert state.session_id == sid
+    assert [reason.kind for reason in reasons] == [ReasonKind.APPROVAL]
+    assert now >= reasons[0].since
+    with pytest.raises(NotFound):
+        session_client.operations.reasons("ses_000000000000000000000000", QUEUES)
