@@ -227,8 +227,7 @@ class _Run:
         speaker = self._run.last_agent.name
         snapshot: dict[str, JsonValue] = {} if speaker == root else {"agent": speaker}
         if calls:
-            state = self._run.to_state().to_json(context_serializer=lambda _: {})
-            snapshot["state"] = to_json_value(state)
+            snapshot["state"] = _kept(self._run.to_state())
         last = self._responses[-1] if self._responses else None
         return ModelStepResult(
             text=self._text(ended=not calls),
@@ -278,6 +277,13 @@ class _Run:
         for one in used:
             total = total.plus(one)
         return total.model_copy(update={"model_calls": len(used)})
+
+
+def _kept(state: RunState[Any]) -> JsonValue:
+    """Return a state without the author's context object, which may hold secrets: each run gets a new one."""
+    written = state.to_json(context_serializer=lambda _: {})
+    # A mapping is written without asking the serializer.
+    return to_json_value({**written, "context": {**written["context"], "context": {}}})
 
 
 def _call_ids(response: Response) -> list[str]:

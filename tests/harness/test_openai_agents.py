@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from inspect import isawaitable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -241,6 +242,25 @@ def test_a_result_is_replayed_and_the_tool_is_never_entered() -> None:
         assert (last.text, text, last.snapshot) == ("ok", "ok", None)
         assert model.calls[-1].input[-1]["output"] == "It may or may not."
     assert entered == []
+
+
+def test_the_context_is_made_anew_and_never_kept() -> None:
+    seen: list[object] = []
+
+    def told(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
+        seen.append(context.context)
+        return "Be brief."
+
+    calling = [function_call("look", {"item": "x"}, call_id="1")]
+    agent = agent_of(calling, [assistant_message("ok")], tools=[look], instructions=told)
+    numbers = count()
+    definition = openai_agents_session(
+        name="a", agent=agent, context=lambda: {"password": f"pa55-{next(numbers)}"}
+    )
+    first, _ = step(definition)
+    assert "pa55" not in str(first.snapshot)
+    step(definition, first, [done("1", "x is there")])
+    assert seen == [{"password": "pa55-0"}, {"password": "pa55-1"}]
 
 
 def test_two_calls_of_one_id_are_a_broken_response() -> None:
