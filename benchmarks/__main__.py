@@ -8,7 +8,7 @@ import platform
 import signal
 import sys
 
-from benchmarks import durable, harnesses, kills, mcp_calls, model_calls, soak, stock
+from benchmarks import durable, harnesses, kills, mcp_calls, model_calls, soak, stock, streams
 from benchmarks.machinery import bench, print_table
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("stock", "durable", "harnesses", "kills", "mcp", "models", "soak"),
+        choices=("stock", "durable", "harnesses", "kills", "mcp", "models", "streams", "soak"),
         help="only this part; default all but soak",
     )
     options = parser.parse_args()
@@ -35,15 +35,16 @@ def main() -> None:
                 rows = soak.measure(place, pool, scale=scale)
             print_table(f"A thousand turns through one worker, pool {pool}", rows)
         return
-    without_store = {
+    policy_free = {
         "harnesses": ("Adapters of other frameworks", harnesses.measure),
         "mcp": ("Calls of MCP tools over open sessions", mcp_calls.measure),
         "models": ("Model calls through litellm", model_calls.measure),
+        "streams": ("Event streams of one web process, gthread", streams.measure),
     }
-    for part, (title, measure) in without_store.items():
+    for part, (title, measure) in policy_free.items():
         if options.only in {None, part}:
             print_table(title, measure(scale=scale))
-    if options.only in without_store:
+    if options.only in policy_free:
         return
     for fsync in [options.fsync] if options.fsync else ("everysec", "always"):
         if options.only in {None, "stock"}:

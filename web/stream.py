@@ -39,7 +39,7 @@ class StreamTiming:
     heartbeat: float = 15.0
     longest: float = 600.0
     """Streams end and are resumed: that spreads them over new processes and checks access again."""
-    block: float = 1.0
+    block: float = 0.5
     """Longest wait inside the store; also how long a shutdown waits for a stream."""
 
 
@@ -95,6 +95,9 @@ class Streams:
                 )
             self._open += 1
         return StreamSlot(self)
+
+    def _stopping(self) -> bool:
+        return self._closing
 
     def turn(self) -> AbstractContextManager[None]:
         """Return a context in which a stream may use the store; so many of them cannot use it up."""
@@ -153,12 +156,14 @@ class Streams:
                     position = batch.events[-1].id if batch.events else position
                     yield batch
                 ends = started + self.timing.longest
-                if batch.reload or self._closing or now >= ends:
+                if batch.reload or self._stopping() or now >= ends:
                     return
                 if len(batch.events) < _READ_EVENTS:
                     # A heartbeat reads too: what can no longer be resumed rings no bell.
                     bell.wait(min(ends, quiet_since + self.timing.heartbeat) - time.monotonic())
                 bell.clear()
+                if self._stopping():
+                    return  # without one more read: at a stop all streams would ask at once
                 try:
                     with self.turn():
                         batch = client.events(session_id, after=position, limit=_READ_EVENTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -83,7 +83,7 @@ _Untyped = Callable[..., object]
 
 
 class DirectConnections:
-    """Runs commands on a connection of the calling thread's own.
+    """Runs commands on connections of its own: as many as there are commands at a time.
 
     redis-py's client takes a connection from its pool, records metrics and looks for callbacks around each
     command, which costs more than twice what sending and reading does. The steps send two commands each.
@@ -95,7 +95,8 @@ class DirectConnections:
     def __init__(self, client: redis.Redis) -> None:
         pool = client.connection_pool
         self._make = partial(pool.connection_class, **pool.connection_kwargs)
-        self._mine = threading.local()
+        # Not one for each thread: a web process has a thread for each stream.
+        self._free: deque[tuple[int, AbstractConnection]] = deque()
 
     def run(self, *command: str | bytes | int) -> object:
         """Run one command.
@@ -112,11 +113,13 @@ class DirectConnections:
         Raises:
             RedisError: The server refused the command or cannot be reached.
         """
-        connection = self._connection()
+        connection = self._take()
         try:
             return self._once(connection, command)
         except RedisConnectionError:
             return self._once(connection, command)
+        finally:
+            self._free.append((os.getpid(), connection))
 
     def _once(
         self, connection: AbstractConnection, command: tuple[str | bytes | int, ...]
@@ -133,12 +136,17 @@ class DirectConnections:
             cast("_Untyped", connection.disconnect)()
             raise
 
-    def _connection(self) -> AbstractConnection:
-        mine: tuple[int, AbstractConnection] | None = getattr(self._mine, "connection", None)
+    def _take(self) -> AbstractConnection:
+        """Return the connection that was used last, or a new one; those of before a fork are let go."""
         process = os.getpid()
-        if mine is None or mine[0] != process:
-            mine = self._mine.connection = (process, self._make())
-        return mine[1]
+        while True:
+            try:
+                made_in, connection = self._free.pop()
+            except IndexError:
+                made: AbstractConnection = self._make()
+                return made
+            if made_in == process:
+                return connection
 
 
 @contextmanager
