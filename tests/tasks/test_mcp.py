@@ -183,7 +183,8 @@ def test_fifty_sessions_of_four_calls_leave_nothing_behind(tmp_path: Path) -> No
         after = usage(worker.pid)
         assert len(odd.pids()) == 1, "one server served all"
         assert after["children"] == before["children"]
-        assert after["files"] <= before["files"] + 2
+        # As many connections as calls run at a time, whether the first round needed them all or not.
+        assert after["files"] <= before["files"] + 8
         assert after["memory_kib"] <= before["memory_kib"] + 16 * 1024
         assert desk.handshakes == 1, "and one session"
         keys = [str(entry["key"]) for entry in odd.journal("effect")] + desk.calls
