@@ -168,7 +168,7 @@ def test_ss_02_a_cut_at_any_byte_loses_and_repeats_nothing(product: Product) -> 
     start = product.token(sid)
     said = [f"{number} é☃\n" * (number % 3 + 1) for number in range(9)]
     product.say(sid, *said)
-    whole = product.open(sid, start).until(b"8 ")
+    whole = product.open(sid, start).until(b'"8 ')
     whole.to_the_end_of_the_event().close()
     texts, _ = taken(whole.body, start)
     assert texts == said
