@@ -132,7 +132,7 @@ def waiting_rows(sessions: Sessions, *, count: int) -> list[Row]:
     """
     with redis.Redis.from_url(sessions.place.url) as client:
         # What other rows left is packed a minute later: that must not count as the cost of waiting.
-        wait_for(lambda: not _to_pack(client))
+        wait_for(lambda: not _to_pack(client), seconds=180)
     idle = _cpu_shares(sessions)
     real = max(20, count // 100)
     started = time.monotonic()
@@ -181,9 +181,10 @@ def _in_words(shares: Sequence[float]) -> str:
 
 def _to_pack(client: redis.Redis) -> int:
     """Return how many idle sessions are still to be packed."""
-    return sum(
-        cast("int", client.zcard(PartitionKeys(number).pack)) for number in range(PARTITIONS)
-    )
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(PARTITIONS):
+            pipe.zcard(PartitionKeys(number).pack)
+        return sum(cast("list[int]", pipe.execute()))
 
 
 def _is_calm(client: redis.Redis) -> bool:
