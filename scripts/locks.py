@@ -25,7 +25,12 @@ DIGEST_LINE = "# made from: sha256:"
 
 # The order matters: dev is solved first and the other two keep its versions.
 EXTRAS = (
+    "claude",
+    "client",
+    "gevent",
+    "google-adk",
     "http",
+    "langgraph",
     "litellm",
     "mcp",
     "openai-agents",
