@@ -311,7 +311,7 @@ def _woken_up(draft: Draft, event: WokenUp) -> bool:
 
 
 def _wait_is_over(draft: Draft, step: Step) -> None:
-    call = draft.state.call(step.call_id or "")
+    call = draft.state.call(step.call_id)
     if call is None:
         raise AssertionError(f"the wait {step.id} is of no open call")
     if step.name is StepName.AWAIT_TIMER:

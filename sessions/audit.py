@@ -166,9 +166,7 @@ def entry_of(event: Input, before: SessionState, actor: Actor) -> AuditEntry | N
 def _call_entry(
     act: AuditAct, actor: Actor, state: SessionState, call_id: str, by: str
 ) -> AuditEntry:
-    open_call = state.call(call_id)
-    unknown = next((call for call in state.unknown if call.id == call_id), None)
-    known = open_call or unknown
+    known = state.call(call_id) or state.unknown_call(call_id)
     entry = _entry(act, actor, state, by=by)
     return entry.model_copy(update={"call_id": call_id, "tool": known.tool if known else None})
 

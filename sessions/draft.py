@@ -258,9 +258,7 @@ class Draft:
     def _tool_of(self, call_id: str | None) -> str | None:
         if call_id is None:
             return None
-        known = self.state.call(call_id) or next(
-            (entry for entry in self.state.unknown if entry.id == call_id), None
-        )
+        known = self.state.call(call_id) or self.state.unknown_call(call_id)
         return known.tool if known else None
 
     def transition(

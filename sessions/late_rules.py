@@ -10,7 +10,7 @@ from celeriac.sessions import call_rules
 from celeriac.sessions.calls import DID_NOT_RUN, CallStatus, LateResult, ToolEffect
 from celeriac.sessions.draft import Draft
 from celeriac.sessions.inputs import SettledCall, StepFailed, StepReturned, ToolEnded
-from celeriac.sessions.state import OpenCall, UnknownCall
+from celeriac.sessions.state import OpenCall
 from celeriac.sessions.unknown_rules import settle_unknown_later
 
 __all__ = ["did_not_run", "settles_open_call", "tool_ended_late"]
@@ -32,7 +32,7 @@ def settles_open_call(draft: Draft, call: OpenCall, event: ToolEnded) -> bool:
 
 def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
     """Settle an unknown outcome, or keep the result on the record of a call that is settled."""
-    unknown = _unknown(draft, event.call_id)
+    unknown = draft.state.unknown_call(event.call_id)
     if unknown is not None and (event.succeeded or unknown.attempts <= 1):
         settle_unknown_later(
             draft,
@@ -66,17 +66,13 @@ def tool_ended_late(draft: Draft, event: ToolEnded) -> bool:
 
 def did_not_run(draft: Draft, event: StepFailed | StepReturned, why: str) -> bool:
     """Settle an unknown outcome whose only attempt, as its worker now says, never entered the tool."""
-    unknown = _unknown(draft, event.call_id)
+    unknown = draft.state.unknown_call(event.call_id)
     if unknown is None or unknown.attempts != 1 or unknown.token != event.token:
         return False
     settle_unknown_later(
         draft, unknown, succeeded=False, by=_BY, error=DID_NOT_RUN + why, token=event.token
     )
     return True
-
-
-def _unknown(draft: Draft, call_id: str | None) -> UnknownCall | None:
-    return next((entry for entry in draft.state.unknown if entry.id == call_id), None)
 
 
 def _says_something_new(settled: SettledCall, event: ToolEnded) -> bool:

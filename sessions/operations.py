@@ -145,9 +145,7 @@ def _reason(
     served: Callable[[str], bool],
 ) -> Reason:
     timing = step.timing
-    call = state.call(step.call_id) if step.call_id else None
-    unknown = next((one for one in state.unknown if one.id == step.call_id), None)
-    known = call or unknown
+    known = state.call(step.call_id) or state.unknown_call(step.call_id)
     queue = None if step.name.waits else queue_of(step)
     kind = _kind(step, now, served=queue is None or served(queue))
     begun = {ReasonKind.RUNNING: timing.claimed_at, ReasonKind.NOT_TAKEN: timing.not_before}

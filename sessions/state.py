@@ -309,14 +309,23 @@ class SessionState(_Part):
         dues = [step.timing.due for step in self.steps if step.timing.due is not None]
         return min(dues, default=None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody must look at it some time: a turn is open, or a look-up goes on beside it."""
+        return self.turn is not None or bool(self.steps)
+
     def step(self, step_id: str) -> Step | None:
         """Return the open step of that id, if there is one."""
         return next((step for step in self.steps if step.id == step_id), None)
 
-    def call(self, call_id: str) -> OpenCall | None:
+    def call(self, call_id: str | None) -> OpenCall | None:
         """Return the open turn's call of that id, if there is one."""
         calls = self.turn.calls if self.turn else ()
         return next((call for call in calls if call.id == call_id), None)
+
+    def unknown_call(self, call_id: str | None) -> UnknownCall | None:
+        """Return the call of that id whose outcome nobody knows, if there is one."""
+        return next((entry for entry in self.unknown if entry.id == call_id), None)
 
     def waits_its_turn(self, call: OpenCall) -> bool:
         """Whether an open call is an ordered write that others come before: it has no step yet."""

@@ -146,7 +146,7 @@ def check_requested(draft: Draft, event: CheckRequested) -> bool:
 def outcome_found(draft: Draft, step: Step, event: OutcomeFound) -> None:
     """A look-up ended: it settles the call, or says what was found."""
     draft.end_step(step, CallStatus.SUCCEEDED.value, note=event.note or None)
-    unknown = _unknown(draft, event.call_id)
+    unknown = draft.state.unknown_call(event.call_id)
     if unknown is None:
         return
     if event.happened is None:
@@ -164,7 +164,7 @@ def outcome_found(draft: Draft, step: Step, event: OutcomeFound) -> None:
 
 def check_broke(draft: Draft, step: Step, failed: StepFailed, word: str) -> None:
     """A look-up broke: it is made again a few times, then left to a person."""
-    unknown = _unknown(draft, step.call_id or "")
+    unknown = draft.state.unknown_call(step.call_id)
     if unknown is not None and failed.retryable and step.attempt < _CHECK_ATTEMPTS:
         wait = failed.delay_ms
         retry(draft, step, failed.error, delay_ms=wait, backoff_seconds=None, word=word)
@@ -176,7 +176,7 @@ def check_broke(draft: Draft, step: Step, failed: StepFailed, word: str) -> None
 
 def is_needed(draft: Draft, step: Step) -> bool:
     """Return whether a look-up is still of a call whose outcome is unknown; a person may have settled it meanwhile."""
-    return _unknown(draft, step.call_id or "") is not None
+    return draft.state.unknown_call(step.call_id) is not None
 
 
 def _remember(draft: Draft, unknown: UnknownCall, note: str) -> None:
@@ -189,16 +189,12 @@ def _remember(draft: Draft, unknown: UnknownCall, note: str) -> None:
 
 
 def _known_unknown(draft: Draft, call_id: str) -> UnknownCall:
-    unknown = _unknown(draft, call_id)
+    unknown = draft.state.unknown_call(call_id)
     if unknown is None:
         raise Conflict(
             f"The outcome of call {call_id} is not unknown (any more).", code="not_unknown"
         )
     return unknown
-
-
-def _unknown(draft: Draft, call_id: str) -> UnknownCall | None:
-    return next((entry for entry in draft.state.unknown if entry.id == call_id), None)
 
 
 def _check_of(draft: Draft, call_id: str) -> Step | None:

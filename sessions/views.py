@@ -76,7 +76,7 @@ def _open_fields(call: OpenCall, step: Step | None) -> dict[str, object]:
 
 
 def _look_up_fields(call_id: str, state: SessionState) -> dict[str, object]:
-    unknown = next((entry for entry in state.unknown if entry.id == call_id), None)
+    unknown = state.unknown_call(call_id)
     if unknown is None:
         return {}
     check = next((step for step in state.background_steps if step.call_id == call_id), None)

@@ -9,7 +9,7 @@ from celeriac.sessions.operations import Operations
 from celeriac.sessions.settings import Settings
 from celeriac.tasks.cli_common import Exit, one_line, plain, print_json
 from celeriac.tasks.operation_words import problems, queue_words, reason_words
-from celeriac.tasks.operations import queue_names
+from celeriac.tasks.queues import CeleryQueues
 
 __all__ = ["show_session", "show_status"]
 
@@ -25,7 +25,7 @@ def show_status(client: SessionClient, settings: Settings, *, as_json: bool) -> 
     Returns:
         The exit code: 1 when something is wrong.
     """
-    operations = client.operations.read(queue_names(settings))
+    operations = client.operations.read(CeleryQueues(settings))
     wrong = list(problems(operations))
     if as_json:
         print_json({**operations.model_dump(mode="json"), "problems": wrong})
@@ -73,7 +73,7 @@ def show_session(
     Raises:
         NotFound: There is no such session.
     """
-    state, at, reasons = client.operations.reasons(session_id, queue_names(settings))
+    state, at, reasons = client.operations.reasons(session_id, CeleryQueues(settings))
     if as_json:
         listed = [reason.model_dump(mode="json") for reason in reasons]
         print_json({"session_id": session_id, "status": state.status.value, "reasons": listed})

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from celeriac.sessions.errors import StoreUnavailable
 from celeriac.sessions.inputs import WokenUp
-from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import PARTITIONS
 from celeriac.sessions.store.lives import LifeRecord
 from celeriac.sessions.store.packing import pack_session
 from celeriac.tasks.logs import log_facts
 from celeriac.tasks.lost import Undertaker
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
+from celeriac.tasks.queues import queue_depths
 from celeriac.tasks.runtime import Runtime
 from celeriac.tasks.urls import broker_is_store
 
@@ -173,12 +173,8 @@ class WakeLoop:
         if not broker_is_store(self._here.settings):
             return frozenset()
         queues = self._queues()
-        with store_errors():
-            pipe = self._here.store.client.pipeline(transaction=False)
-            for queue in queues:
-                pipe.llen(queue)
-            lengths = pipe.execute()
-        return frozenset(queue for queue, length in zip(queues, lengths, strict=True) if length)
+        depths = queue_depths(self._here.store.client, queues)
+        return frozenset(queue for queue, depth in zip(queues, depths, strict=True) if depth)
 
     def _backlogged(self) -> frozenset[str | None]:
         waiting = self.queued()

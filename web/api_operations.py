@@ -6,7 +6,7 @@ from flask import Blueprint, Response
 
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.ids import is_session_id
-from celeriac.tasks.operations import queue_names
+from celeriac.tasks.queues import CeleryQueues
 from celeriac.web.answers import SessionReasons
 from celeriac.web.auth import require_operator
 from celeriac.web.metrics import CONTENT_TYPE, metrics_text
@@ -24,7 +24,7 @@ def get_operations() -> Response:
     """Workers, queues, counts, and the sessions at work that have not moved for the longest time."""
     require_operator(Role.VIEWER)
     here = parts()
-    return model_response(here.client.operations.read(queue_names(here.settings)))
+    return model_response(here.client.operations.read(CeleryQueues(here.settings)))
 
 
 @api_operations.get("/api/operations/sessions/<sid>")
@@ -34,7 +34,7 @@ def get_reasons(sid: str) -> Response:
     if not is_session_id(sid):
         raise NotFound(f"There is no session {sid[:64]!r}.", code="unknown_session")
     here = parts()
-    state, _, reasons = here.client.operations.reasons(sid, queue_names(here.settings))
+    state, _, reasons = here.client.operations.reasons(sid, CeleryQueues(here.settings))
     return model_response(SessionReasons(session_id=sid, status=state.status, reasons=reasons))
 
 
@@ -43,5 +43,5 @@ def get_metrics() -> Response:
     """Metrics for Prometheus."""
     require_operator(Role.VIEWER)
     here = parts()
-    operations = here.client.operations.read(queue_names(here.settings))
+    operations = here.client.operations.read(CeleryQueues(here.settings))
     return Response(metrics_text(operations), content_type=CONTENT_TYPE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response, render_template, url_for
 
 from celeriac.tasks.operation_words import problems
-from celeriac.tasks.operations import queue_names
+from celeriac.tasks.queues import CeleryQueues
 from celeriac.web.auth import visitor
 from celeriac.web.operators import Role
 from celeriac.web.page_parts import go
@@ -35,5 +35,5 @@ def _context() -> dict[str, object]:
     if not visitor().may(Role.VIEWER):
         raise forbidden("Operations are for operators. Log in as one.", code="operator_needed")
     here = parts()
-    operations = here.client.operations.read(queue_names(here.settings))
+    operations = here.client.operations.read(CeleryQueues(here.settings))
     return {"operations": operations, "problems": list(problems(operations))}

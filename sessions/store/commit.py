@@ -167,12 +167,12 @@ def _write_indexes(
     state = change.state
     partition = keys.partition
     sid = state.session_id
-    if _is_busy(state):
+    if state.busy:
         wake_at = state.wake_at
         writes.add("ZADD", partition.wake, "+inf" if wake_at is None else wake_at, sid)
-        if before is not None and not _is_busy(before):
+        if before is not None and not before.busy:
             writes.add("ZREM", partition.pack, sid)
-    elif before is not None and (_is_busy(before) or change.outcomes):
+    elif before is not None and (before.busy or change.outcomes):
         pack_at = state.updated_at + int(settings.pack_after_seconds * 1000)
         writes.add("ZREM", partition.wake, sid)
         writes.add("ZADD", partition.pack, pack_at, sid)
@@ -182,11 +182,6 @@ def _write_indexes(
         writes.add("ZADD", partition.status(state.status), state.updated_at, sid)
     _index_calls(writes, partition.approvals, sid, _waiting(before), _waiting(state))
     _index_calls(writes, partition.unknown, sid, _unknown(before, change), _unknown(state, change))
-
-
-def _is_busy(state: SessionState) -> bool:
-    """Whether somebody must look at the session some time; a look-up may go on when no turn is open."""
-    return state.turn is not None or bool(state.steps)
 
 
 def _index_calls(

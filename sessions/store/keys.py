@@ -23,7 +23,7 @@ s:<id>:harness        string  permanent      snapshot of the framework that runs
                                              `harness`; absent for Celeriac's own loop
 s:<id>:ids            set     permanent      client message ids already taken; many are packed
 s:<id>:events         stream  events TTL     live events, capped
-wake                  zset    permanent      session id, unless idle -> when somebody must next look at it
+wake                  zset    permanent      session id, unless idle without a look-up -> when somebody must next look at it
 pack                  zset    permanent      id of an idle session, until packed -> when that is due
 index:<status>        zset    permanent      session id -> last activity
 approvals             zset    permanent      <session>:<call> -> since when it waits for a decision

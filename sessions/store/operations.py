@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Collection, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import redis
 
 from celeriac.sessions.codec import read_timing
 from celeriac.sessions.operations import (
@@ -22,26 +23,32 @@ from celeriac.sessions.store.keys import SessionKeys, step_field
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.sessions import SessionStore
 
-__all__ = ["QueueNames", "SessionOperations"]
+__all__ = ["QueueLook", "Queues", "SessionOperations"]
 
 _SLOW = 20
 
 
-class QueueNames:
-    """What is known of queues outside of the store.
+@dataclass(frozen=True, slots=True)
+class QueueLook:
+    """What a look into a queue found."""
 
-    Args:
-        of: Names the queue of a step.
-        defaults: Queues that there are even if no worker takes them.
-        in_store: Whether the broker is the session store, so that queues can be looked into.
-    """
+    depth: int
+    oldest: tuple[str, str] | None
+    """Session and step of the oldest message, if it is one of ours."""
 
-    def __init__(
-        self, of: Callable[[Step], str], defaults: Collection[str], *, in_store: bool
-    ) -> None:
-        self.of = of
-        self.defaults = tuple(defaults)
-        self.in_store = in_store
+
+class Queues(Protocol):
+    """What is known of queues outside of the store."""
+
+    @property
+    def defaults(self) -> Sequence[str]:
+        """Queues that there are even if no worker takes them."""
+
+    def of(self, step: Step) -> str:
+        """Return the queue that a step is sent to."""
+
+    def look(self, client: redis.Redis, names: Sequence[str]) -> Sequence[QueueLook | None]:
+        """Look into queues; None for each where the broker is not the session store."""
 
 
 class SessionOperations:
@@ -56,7 +63,7 @@ class SessionOperations:
         self._store = store
         self._lists = lists
 
-    def read(self, queues: QueueNames) -> Operations:
+    def read(self, queues: Queues) -> Operations:
         """Read what goes on now.
 
         Args:
@@ -84,7 +91,7 @@ class SessionOperations:
         return Operations(
             at=now,
             workers=workers,
-            queues=tuple(self._queues(sorted(names), workers, in_store=queues.in_store)),
+            queues=tuple(self._queues(sorted(names), workers, queues)),
             sessions=counts.sessions,
             approvals_waiting=counts.approvals,
             unknown_outcomes=counts.unknown,
@@ -93,7 +100,7 @@ class SessionOperations:
         )
 
     def reasons(
-        self, session_id: str, queues: QueueNames
+        self, session_id: str, queues: Queues
     ) -> tuple[SessionState, int, tuple[Reason, ...]]:
         """Read a session, the store's clock in Unix milliseconds, and why the session is where it is.
 
@@ -112,36 +119,22 @@ class SessionOperations:
         return seconds * 1000 + micros // 1000
 
     def _queues(
-        self, names: Sequence[str], workers: Sequence[WorkerInfo], *, in_store: bool
+        self, names: Sequence[str], workers: Sequence[WorkerInfo], queues: Queues
     ) -> list[QueueInfo]:
-        depths: list[int | None] = [None] * len(names)
-        oldest: list[bytes | None] = [None] * len(names)
-        if in_store:
-            with store_errors():
-                pipe = self._store.client.pipeline(transaction=False)
-                for name in names:
-                    pipe.llen(name)
-                    pipe.lindex(name, -1)
-                replies = cast("list[object]", pipe.execute())
-            depths = cast("list[int | None]", replies[::2])
-            oldest = cast("list[bytes | None]", replies[1::2])
+        looks = queues.look(self._store.client, names)
         return [
             QueueInfo(
                 name=name,
-                depth=depth,
-                oldest_at=None if raw is None else self._ready_since(raw),
+                depth=None if look is None else look.depth,
+                oldest_at=self._ready_since(look.oldest) if look and look.oldest else None,
                 workers=sum(name in worker.queues for worker in workers),
             )
-            for name, depth, raw in zip(names, depths, oldest, strict=True)
+            for name, look in zip(names, looks, strict=True)
         ]
 
-    def _ready_since(self, message: bytes) -> int | None:
-        """Return since when the step of a message is ready; a message carries no time of its own."""
-        try:
-            arguments = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
-            session_id, step_id = str(arguments[0]), str(arguments[1])
-        except (ValueError, KeyError, IndexError, TypeError):
-            return None  # somebody else's message
+    def _ready_since(self, oldest: tuple[str, str]) -> int | None:
+        """Return since when a step is ready: the message of it carries no time of its own."""
+        session_id, step_id = oldest
         with store_errors():
             raw = self._store.client.hget(SessionKeys.of(session_id).session, step_field(step_id))
         return None if raw is None else read_timing(cast("bytes", raw)).not_before

@@ -49,7 +49,7 @@ def pack_session(
         StoreUnavailable: The store did not answer.
     """
     loaded = store.load(session_id)
-    if loaded.state.turn is not None or loaded.state.steps:
+    if loaded.state.busy:
         return False
     with store_errors():
         packing = _Packing(store, loaded)

@@ -415,7 +415,7 @@ class SessionStore:
         loaded = self.load(session_id)
         keys = SessionKeys.of(session_id)
         writes = Writes(keys.session)
-        if loaded.state.turn is not None or loaded.state.steps:
+        if loaded.state.busy:
             at = loaded.state.wake_at
             writes.add("ZADD", keys.partition.wake, "+inf" if at is None else at, session_id)
         else:

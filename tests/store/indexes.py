@@ -55,7 +55,7 @@ def _expected(state: SessionState, wake_scores: bool) -> list[Entry]:
     sid = state.session_id
     base = f"celeriac:{{{partition_of(sid)}}}:"
     entries = [(f"{base}index:{state.status.value}", sid, float(state.updated_at))]
-    if state.turn is not None or state.steps:
+    if state.busy:
         at = float("inf") if state.wake_at is None else float(state.wake_at)
         entries.append((base + "wake", sid, at if wake_scores else 0.0))
     if state.turn is not None:
@@ -77,8 +77,7 @@ def _packing(client: redis.Redis, state: SessionState, wake_scores: bool) -> lis
         if name.endswith(b":o")
     }
     left = settled - {call.id for call in state.unknown}
-    busy = state.turn is not None or bool(state.steps)
-    if busy or state.turns == 0 or not (left or client.exists(keys.steps)):
+    if state.busy or state.turns == 0 or not (left or client.exists(keys.steps)):
         return []
     at = state.updated_at + 60_000.0
     return [(keys.partition.pack, state.session_id, at if wake_scores else 0.0)]

@@ -7,23 +7,20 @@ import pytest
 from celeriac.sessions.client import SessionClient
 from celeriac.sessions.errors import NotFound
 from celeriac.sessions.operations import ReasonKind
+from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import WorkerInfo
-from celeriac.sessions.state import SessionStatus, Step
+from celeriac.sessions.state import SessionStatus
 from celeriac.sessions.store.keys import SessionKeys
 from celeriac.sessions.store.lists import SessionLists
-from celeriac.sessions.store.operations import QueueNames
 from celeriac.sessions.store.reader import SessionReader
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.celery import make_app
 from celeriac.tasks.dispatch import CeleryDispatcher
+from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
+from celeriac.tasks.queues import CeleryQueues
 from tests.store.driving import asking, new_session, unknown
 
-
-def queue_of(step: Step) -> str:
-    return step.queue or "model"
-
-
-QUEUES = QueueNames(queue_of, ("model", "tool"), in_store=True)
+QUEUES = CeleryQueues(Settings())
 
 
 def announce(store: SessionStore, client: SessionClient, *queues: str) -> None:
@@ -46,8 +43,8 @@ def test_an_empty_store(session_client: SessionClient) -> None:
     found = session_client.operations.read(QUEUES)
     assert set(found.sessions.values()) == {0}
     assert [(one.name, one.depth, one.oldest_at, one.workers) for one in found.queues] == [
-        ("model", 0, None, 0),
-        ("tool", 0, None, 0),
+        (MODEL_QUEUE, 0, None, 0),
+        (TOOL_QUEUE, 0, None, 0),
     ]
     assert (found.workers, found.slow, found.overdue) == ((), (), 0)
 
@@ -75,7 +72,7 @@ def test_sessions_at_work_come_with_their_reasons_the_slowest_first(
     assert found.slow[0].session_id == sids[2]
     assert {one.session_id for one in found.slow} == set(sids)
     assert [reason.kind for reason in found.slow[0].reasons] == [ReasonKind.NO_WORKER]
-    announce(session_store, session_client, "model")
+    announce(session_store, session_client, MODEL_QUEUE)
     found = session_client.operations.read(QUEUES)
     assert [reason.kind for reason in found.slow[0].reasons] == [ReasonKind.STARTING]
     assert [one.workers for one in found.queues] == [1, 0]
@@ -98,20 +95,20 @@ def test_the_oldest_message_of_a_queue_tells_since_when_its_step_is_ready(
     dispatcher = CeleryDispatcher(make_app(settings), settings)
     try:
         for _, raw in dispatcher.writes(sid, [step]):
-            session_store.client.lpush("model", raw)
-        session_store.client.lpush("model", b"somebody else's")
+            session_store.client.lpush(MODEL_QUEUE, raw)
+        session_store.client.lpush(MODEL_QUEUE, b"somebody else's")
         model, _ = session_client.operations.read(QUEUES).queues
         assert (model.depth, model.oldest_at) == (2, step.timing.not_before)
     finally:
-        session_store.client.delete("model")
+        session_store.client.delete(MODEL_QUEUE)
 
 
 def test_where_the_broker_is_another_one_nothing_is_said_of_depths(
     session_client: SessionClient,
 ) -> None:
-    elsewhere = QueueNames(queue_of, ("model",), in_store=False)
-    (queue,) = session_client.operations.read(elsewhere).queues
-    assert (queue.depth, queue.oldest_at) == (None, None)
+    elsewhere = CeleryQueues(Settings(broker_url="amqp://guest@127.0.0.1//"))
+    found = session_client.operations.read(elsewhere).queues
+    assert [(queue.depth, queue.oldest_at) for queue in found] == [(None, None)] * 2
 
 
 def test_why_one_session_is_where_it_is(

@@ -13,7 +13,7 @@ from celeriac.sessions.operations import (
 )
 from celeriac.sessions.snapshot import WorkerInfo
 from celeriac.sessions.state import SCHEMA_VERSION, SessionState, SessionStatus, StepName
-from celeriac.sessions.store.operations import QueueNames, SessionOperations
+from celeriac.sessions.store.operations import Queues, SessionOperations
 
 NOON = 1_796_040_000_000
 
@@ -45,7 +45,7 @@ class FakeOperations(SessionOperations):
         )
         self.slow: tuple[SlowSession, ...] = ()
 
-    def read(self, queues: QueueNames) -> Operations:
+    def read(self, queues: Queues) -> Operations:
         self._check(None)
         return Operations(
             at=NOON,
@@ -63,7 +63,7 @@ class FakeOperations(SessionOperations):
         )
 
     def reasons(
-        self, session_id: str, queues: QueueNames
+        self, session_id: str, queues: Queues
     ) -> tuple[SessionState, int, tuple[Reason, ...]]:
         self._check(session_id)
         state = SessionState(
