@@ -16,12 +16,24 @@ from typing import Any
 
 from agents import Agent, Model, RunConfig, Runner, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
+from langchain.agents import create_agent
+from langchain.tools import tool as langchain_tool
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages.tool import tool_call
+from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from benchmarks.machinery import Row, ms
-from celeriac import AgentDefinition, openai_agents_session, pydantic_ai_session
+from celeriac import (
+    AgentDefinition,
+    DurableToolCalls,
+    langgraph_session,
+    openai_agents_session,
+    pydantic_ai_session,
+)
 from celeriac.connectors.toolset import build_toolset
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.harness import CallResult, ModelStepContext, ModelStepResult
@@ -53,6 +65,25 @@ class _Fake(Model):
             yield event
 
 
+class _Chat(BaseChatModel):
+    """The same for LangChain."""
+
+    model_name: str = "fake"
+
+    @property
+    def _llm_type(self) -> str:
+        return "fake"
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        call = tool_call(name="look", args={"item": "x"}, id="c")
+        answered = isinstance(messages[-1], ToolMessage)
+        said = AIMessage("It is there.") if answered else AIMessage("", tool_calls=[call])
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
 async def _answer(
     messages: list[ModelMessage], _: AgentInfo
 ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
@@ -76,6 +107,15 @@ async def _measure(turns: int) -> list[Row]:
     openai = Agent[Any](name="a", model=_Fake(), tools=[function_tool(look)])
     pydantic = PydanticAgent(FunctionModel(stream_function=_answer), tools=[look])
 
+    chat, tool = _Chat(), langchain_tool(look)
+    plain = create_agent(chat, [tool])
+    durable = create_agent(chat, [tool], middleware=[DurableToolCalls()])
+
+    async def langchain_alone() -> None:
+        given: Any = {"messages": [("user", "go")]}
+        async for _ in plain.astream(given, stream_mode="messages"):
+            pass
+
     async def openai_alone() -> None:
         run = Runner.run_streamed(openai, "go", run_config=RunConfig(tracing_disabled=True))
         async for _ in run.stream_events():
@@ -88,6 +128,7 @@ async def _measure(turns: int) -> list[Row]:
 
     rows = []
     for name, alone, definition in (
+        ("LangChain", langchain_alone, langgraph_session(name="l", graph=durable, model=chat)),
         ("OpenAI Agents SDK", openai_alone, openai_agents_session(name="o", agent=openai)),
         ("Pydantic AI", pydantic_alone, pydantic_ai_session(name="p", agent=pydantic)),
     ):

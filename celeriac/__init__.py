@@ -10,6 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celeriac.connectors.langgraph import (
+        DurableToolCalls,
+        durable_tool_node,
+        langgraph_session,
+        session_tools,
+    )
     from celeriac.connectors.mcp_source import McpToolSource
     from celeriac.connectors.openai_agents import openai_agents_session
     from celeriac.connectors.pydantic_ai import pydantic_ai_session
@@ -65,6 +71,7 @@ __all__ = [
     "ConnectorToolSource",
     "DecisionVerb",
     "DefinitionError",
+    "DurableToolCalls",
     "FailureKind",
     "InvalidRequest",
     "McpToolSource",
@@ -91,13 +98,22 @@ __all__ = [
     "ToolSource",
     "Usage",
     "connector_tool",
+    "durable_tool_node",
+    "langgraph_session",
     "open_client",
     "openai_agents_session",
     "pydantic_ai_session",
+    "session_tools",
     "tool",
 ]
 
 _HOMES = {
+    "celeriac.connectors.langgraph": (
+        "DurableToolCalls",
+        "durable_tool_node",
+        "langgraph_session",
+        "session_tools",
+    ),
     "celeriac.connectors.mcp_source": ("McpToolSource",),
     "celeriac.connectors.openai_agents": ("openai_agents_session",),
     "celeriac.connectors.pydantic_ai": ("pydantic_ai_session",),
@@ -143,7 +159,14 @@ _HOMES = {
     "celeriac.tasks.dispatch": ("open_client",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_EXTRAS = {"openai_agents_session": "openai-agents", "pydantic_ai_session": "pydantic-ai"}
+_EXTRAS = {
+    "DurableToolCalls": "langgraph",
+    "durable_tool_node": "langgraph",
+    "langgraph_session": "langgraph",
+    "openai_agents_session": "openai-agents",
+    "pydantic_ai_session": "pydantic-ai",
+    "session_tools": "langgraph",
+}
 """What loads another framework, by name: the extra that brings it."""
 
 

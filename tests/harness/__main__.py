@@ -36,7 +36,7 @@ class _Results:
 
 def _mark(outcomes: set[str]) -> str:
     worst = next((one for one in ("failed", "skipped", "passed") if one in outcomes), None)
-    return "" if worst is None else _MARKS[worst]
+    return "-" if worst is None else _MARKS[worst]
 
 
 def _table(results: _Results, *, markdown: bool) -> str:

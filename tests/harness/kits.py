@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["KITS", "Kit"]
+import pytest
+
+__all__ = ["KITS", "Kit", "those_that_have"]
 
 
 @dataclass(frozen=True)
@@ -32,5 +34,13 @@ class Kit:
 KITS = (
     Kit("built-in", has=frozenset({"compaction", "reasoning"})),
     Kit("openai-agents", "agents", frozenset({"compaction", "handoff"})),
+    Kit("langgraph", "langgraph", frozenset({"compaction", "reasoning"})),
+    Kit("custom-langgraph", "langgraph", frozenset({"compaction", "reasoning"})),
     Kit("pydantic-ai", "pydantic_ai", frozenset({"compaction", "reasoning"})),
 )
+
+
+def those_that_have(what: str) -> pytest.MarkDecorator:
+    """Let a scenario be for those harnesses only whose framework has something."""
+    kits = [kit for kit in KITS if what in kit.has]
+    return pytest.mark.parametrize("kit", kits, ids=[kit.name for kit in kits], indirect=True)

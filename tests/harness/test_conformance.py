@@ -13,6 +13,7 @@ from celeriac.sessions.ids import CALL_ID_PATTERN
 from celeriac.sessions.messages import Role
 from celeriac.sessions.state import SessionStatus
 from tests.harness.driver import Driver
+from tests.harness.kits import those_that_have
 from tests.tasks.cluster import assert_history_holds
 
 APPROVE, REJECT = DecisionVerb.APPROVE, DecisionVerb.REJECT
@@ -197,9 +198,8 @@ def test_text_is_streamed_and_usage_counted(driver: Driver) -> None:
     assert usage.output_tokens
 
 
+@those_that_have("compaction")
 def test_older_messages_are_summarised_in_mid_turn_too(driver: Driver) -> None:
-    if "compaction" not in driver.kit.has:
-        pytest.skip("it has no compaction")
     sid = driver.start("say " + "blah " * 600, agent=f"{driver.kit.name}-small")
     driver.say(sid, calls(("look", {"item": "x" * 1500})))
     assert "CompactContext" in driver.steps(sid)
@@ -209,9 +209,8 @@ def test_older_messages_are_summarised_in_mid_turn_too(driver: Driver) -> None:
     assert not any("blah" in text for text in driver.requests()[-1])
 
 
+@those_that_have("handoff")
 def test_an_agent_hands_over_and_the_other_goes_on(driver: Driver) -> None:
-    if "handoff" not in driver.kit.has:
-        pytest.skip("it has no handoffs")
     sid = driver.start("/hand clerk")
     assert driver.answer(sid) == "clerk here."
     assert driver.steps(sid) == ["StartAgentSession", *TURN]

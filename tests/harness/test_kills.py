@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from celeriac.sessions.calls import CallStatus, DecisionVerb
+from celeriac.sessions.calls import CallRecord, CallStatus, DecisionVerb
 from celeriac.sessions.messages import Role
 from tests.connectors.mcp_talk import odd_server
 from tests.harness.kits import KITS, Kit
@@ -55,7 +55,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     config = write_config(root / "mcp.yaml", {"odd": odd.server})
     agents = ",".join(str(kit.path) for kit in INSTALLED)
     with Cluster(
-        root, agents=agents, env={"HARNESS_DIR": str(root), "CELERIAC_MCP_CONFIG": str(config)}
+        root,
+        agents=agents,
+        env={
+            "HARNESS_DIR": str(root),
+            "CELERIAC_MCP_CONFIG": str(config),
+            # All kits are held at all points at once.
+            "CELERIAC_WORKER_CONCURRENCY": str(4 * len(INSTALLED)),
+        },
     ) as made:
         yield made
 
@@ -76,49 +83,80 @@ def calls(tool: str, **arguments: str) -> str:
     return "/calls " + json.dumps([[tool, arguments]])
 
 
-def test_killed_in_a_model_step_it_is_made_once_more(stage: Stage, kit: Kit) -> None:
-    gate = f"model-{kit.name}"
-    sid = stage.cluster.say(f"/hold {gate} all of it", agent=kit.name)
-    stage.noted("model", gate)
-    stage.cluster.worker_of(sid).kill()
+class Scenes:
+    """Sessions of every kit at every point, when all workers were killed at once, and two others came."""
+
+    def __init__(self, stage: Stage, kits: Sequence[Kit]) -> None:
+        self.model = self._start(stage, kits, "/hold gate-{} all of it")
+        self.read = self._start(stage, kits, calls("look", item="rake-{}", gate="rake-{}"))
+        self.write = self._start(stage, kits, calls("pay", item="cart-{}", after="cart-{}"))
+        self.results = self._start(stage, kits, calls("pay", item="spade-{}"))
+        for sid in self.write.values():
+            _approve(stage, sid, stage.cluster.waiting(sid))
+        waiting = {sid: stage.cluster.waiting(sid) for sid in self.results.values()}
+        for kit in kits:
+            stage.noted("model", f"gate-{kit.name}")
+            stage.noted("look", f"rake-{kit.name}")
+            stage.noted("pay", f"cart-{kit.name}")
+        stage.cluster.kill_workers()
+        for sid, call in waiting.items():
+            _approve(stage, sid, call)
+        stage.cluster.restore(2)
+
+    @staticmethod
+    def _start(stage: Stage, kits: Sequence[Kit], text: str) -> dict[str, str]:
+        return {
+            kit.name: stage.cluster.say(text.replace("{}", kit.name), agent=kit.name)
+            for kit in kits
+        }
+
+
+def _approve(stage: Stage, sid: str, call: CallRecord) -> None:
+    stage.cluster.client.decide(sid, call.id, DecisionVerb.APPROVE, by="ana", digest=call.digest)
+
+
+@pytest.fixture(scope="module")
+def scenes(request: pytest.FixtureRequest, cluster: Cluster) -> Scenes:
+    cluster.restore(2)
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    chosen = [item.callspec.params["kit"] for item in functions if "scenes" in item.fixturenames]
+    return Scenes(Stage(cluster), [kit for kit in INSTALLED if kit in chosen])
+
+
+def test_killed_in_a_model_step_it_is_made_once_more(
+    stage: Stage, scenes: Scenes, kit: Kit
+) -> None:
+    gate = f"gate-{kit.name}"
     stage.noted("model", gate, 2)
     stage.open(gate)
-    assert stage.cluster.answer(sid) == "all of it"
+    assert stage.cluster.answer(scenes.model[kit.name]) == "all of it"
     assert stage.notes("model", gate) == 2
 
 
-def test_killed_in_the_step_after_the_results_no_tool_runs_again(stage: Stage, kit: Kit) -> None:
+def test_killed_in_the_step_after_the_results_no_tool_runs_again(
+    stage: Stage, scenes: Scenes, kit: Kit
+) -> None:
     item = f"spade-{kit.name}"
-    sid = stage.cluster.say(calls("pay", item=item), agent=kit.name)
-    call = stage.cluster.waiting(sid)
-    stage.cluster.kill_workers()
-    stage.cluster.client.decide(sid, call.id, DecisionVerb.APPROVE, by="ana", digest=call.digest)
-    stage.cluster.restore(2)
-    snapshot = stage.cluster.idle(sid)
+    snapshot = stage.cluster.idle(scenes.results[kit.name])
     assert last_answer(snapshot) == f"Results: {item} is paid"
     assert stage.notes("pay", item) == 1
     assert_history_holds(snapshot)
 
 
-def test_killed_in_a_read_it_is_read_again(stage: Stage, kit: Kit) -> None:
+def test_killed_in_a_read_it_is_read_again(stage: Stage, scenes: Scenes, kit: Kit) -> None:
     item = f"rake-{kit.name}"
-    sid = stage.cluster.say(calls("look", item=item, gate=item), agent=kit.name)
-    stage.noted("look", item)
-    stage.cluster.worker_of(sid).kill()
     stage.noted("look", item, 2)
     stage.open(item)
-    assert stage.cluster.answer(sid) == f"Results: {item} is there"
+    assert stage.cluster.answer(scenes.read[kit.name]) == f"Results: {item} is there"
 
 
-def test_killed_in_a_write_the_model_hears_that_nobody_knows(stage: Stage, kit: Kit) -> None:
+def test_killed_in_a_write_the_model_hears_that_nobody_knows(
+    stage: Stage, scenes: Scenes, kit: Kit
+) -> None:
     item = f"cart-{kit.name}"
-    sid = stage.cluster.say(calls("pay", item=item, after=item), agent=kit.name)
-    call = stage.cluster.waiting(sid)
-    stage.cluster.client.decide(sid, call.id, DecisionVerb.APPROVE, by="ana", digest=call.digest)
-    stage.noted("pay", item)
-    stage.cluster.worker_of(sid).kill()
-    snapshot = stage.cluster.idle(sid)
-    assert stage.cluster.client.call(sid, call.id).status is CallStatus.OUTCOME_UNKNOWN
+    snapshot = stage.cluster.idle(scenes.write[kit.name])
+    (call,) = snapshot.calls
+    assert call.status is CallStatus.OUTCOME_UNKNOWN
     assert "may or may not" in last_answer(snapshot)
     assert stage.notes("pay", item) == 1
 

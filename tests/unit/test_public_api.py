@@ -11,7 +11,7 @@ import pytest
 import celeriac
 
 # Modules that are slow to import or bring what a part must not have.
-HEAVY = ("litellm", "mcp", "openai", "agents", "pydantic_ai")
+HEAVY = ("litellm", "mcp", "openai", "agents", "pydantic_ai", "langchain", "langgraph")
 
 
 def test_every_public_name_resolves_and_no_other_does() -> None:
@@ -37,13 +37,15 @@ def test_every_public_name_says_what_it_is() -> None:
     ("name", "package", "extra"),
     [
         ("openai_agents_session", "agents", "openai-agents"),
+        ("langgraph_session", "langgraph", "langgraph"),
         ("pydantic_ai_session", "pydantic_ai", "pydantic-ai"),
     ],
 )
 def test_a_framework_that_is_not_installed_is_named_with_its_extra(
     name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in [one for one in sys.modules if one.startswith(celeriac._HOME_OF[name])]:
+    loaded = (celeriac._HOME_OF[name], f"{package}.")
+    for module in [one for one in sys.modules if one.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(vars(celeriac), name, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
