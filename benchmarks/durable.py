@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import cast
 
 import redis
@@ -22,6 +23,8 @@ __all__ = ["measure"]
 _SESSIONS = 64
 _READS = 20
 """Tool calls of one turn; with the model calls between them a turn has 41 steps."""
+_ROUNDS = 7
+_SMALL = 100
 _PARALLEL = 64
 _QUEUED = 96
 """Messages steered into one turn; a session's queue holds a hundred."""
@@ -92,14 +95,18 @@ def _overhead_rows(sessions: Sessions, *, count: int) -> list[Row]:
 
 
 def _history_rows(sessions: Sessions, *, sizes: Sequence[int]) -> list[Row]:
+    """Measure in turns: what else a machine does changes from minute to minute."""
+    costs: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
+    grown = {size: _grown(sessions, size) for size in sizes if size > _SMALL}
+    for _ in range(_ROUNDS):
+        for size in sizes:
+            # Measuring adds messages, which would be most of a small session's.
+            session_id = grown[size] if size in grown else _grown(sessions, size)
+            costs[size].append(_cost_at(sessions, session_id))
     rows: list[Row] = []
-    first: float | None = None
+    first = median(step for step, _ in costs[sizes[0]])
     for size in sizes:
-        session_id = sessions.start({})
-        sessions.place.bell.wait(1)
-        _grow(sessions, session_id, size)
-        step, model = _cost_at(sessions, session_id)
-        first = first or step
+        step, model = (median(column) for column in zip(*costs[size], strict=True))
         ratio = step / first
         rows.append(
             Row(
@@ -111,6 +118,13 @@ def _history_rows(sessions: Sessions, *, sizes: Sequence[int]) -> list[Row]:
             )
         )
     return rows
+
+
+def _grown(sessions: Sessions, size: int) -> str:
+    session_id = sessions.start({})
+    sessions.place.bell.wait(1)
+    _grow(sessions, session_id, size)
+    return session_id
 
 
 def _grow(sessions: Sessions, session_id: str, size: int) -> None:
@@ -138,7 +152,7 @@ def _cost_at(sessions: Sessions, session_id: str) -> tuple[float, float]:
     result, and the claim of the model step with its whole active context.
     """
     before = len(sessions.marks([session_id])[0])
-    for _ in range(5):
+    for _ in range(2):
         sessions.turn(session_id, {"reads": _READS})
     marks = sessions.marks([session_id])[0][before:]
     to_tool, to_model = [], []
