@@ -9,13 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from agents import Agent, Model, RunConfig, Runner, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
+from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.runners import Runner as AdkRunner
+from google.adk.sessions import InMemorySessionService
+from google.genai import types
 from langchain.agents import create_agent
 from langchain.tools import tool as langchain_tool
 from langchain_core.language_models import BaseChatModel
@@ -30,6 +38,7 @@ from benchmarks.machinery import Row, ms
 from celeriac import (
     AgentDefinition,
     DurableToolCalls,
+    google_adk_session,
     langgraph_session,
     openai_agents_session,
     pydantic_ai_session,
@@ -63,6 +72,23 @@ class _Fake(Model):
     async def stream_response(self, *given: Any, **more: Any) -> AsyncIterator[Any]:
         async for event in self._made(given, more).stream_response(*given, **more):
             yield event
+
+
+class _Gemini(BaseLlm):
+    """The same for ADK."""
+
+    model: str = "fake"
+
+    async def generate_content_async(
+        self,
+        llm_request: LlmRequest,
+        stream: bool = False,  # noqa: ARG002, FBT001, FBT002 - the framework's
+    ) -> AsyncGenerator[LlmResponse, None]:
+        parts = llm_request.contents[-1].parts or []
+        call = types.FunctionCall(name="look", args={"item": "x"}, id="c")
+        answered = any(part.function_response for part in parts)
+        said = types.Part(text="It is there.") if answered else types.Part(function_call=call)
+        yield LlmResponse(content=types.Content(role="model", parts=[said]))
 
 
 class _Chat(BaseChatModel):
@@ -107,6 +133,16 @@ async def _measure(turns: int) -> list[Row]:
     openai = Agent[Any](name="a", model=_Fake(), tools=[function_tool(look)])
     pydantic = PydanticAgent(FunctionModel(stream_function=_answer), tools=[look])
 
+    gemini = LlmAgent(name="g", model=_Gemini(), tools=[look])
+    service = InMemorySessionService()
+    runner = AdkRunner(app=App(name="bench", root_agent=gemini), session_service=service)
+
+    async def adk_alone() -> None:
+        session = await service.create_session(app_name="bench", user_id="u")
+        message = types.Content(role="user", parts=[types.Part(text="go")])
+        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+            pass
+
     chat, tool = _Chat(), langchain_tool(look)
     plain = create_agent(chat, [tool])
     durable = create_agent(chat, [tool], middleware=[DurableToolCalls()])
@@ -128,6 +164,7 @@ async def _measure(turns: int) -> list[Row]:
 
     rows = []
     for name, alone, definition in (
+        ("Google ADK", adk_alone, google_adk_session(name="g", agent=gemini)),
         ("LangChain", langchain_alone, langgraph_session(name="l", graph=durable, model=chat)),
         ("OpenAI Agents SDK", openai_alone, openai_agents_session(name="o", agent=openai)),
         ("Pydantic AI", pydantic_alone, pydantic_ai_session(name="p", agent=pydantic)),

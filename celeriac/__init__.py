@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from celeriac.connectors.google_adk import google_adk_session
     from celeriac.connectors.langgraph import (
         DurableToolCalls,
         durable_tool_node,
@@ -99,6 +100,7 @@ __all__ = [
     "Usage",
     "connector_tool",
     "durable_tool_node",
+    "google_adk_session",
     "langgraph_session",
     "open_client",
     "openai_agents_session",
@@ -108,6 +110,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "celeriac.connectors.google_adk": ("google_adk_session",),
     "celeriac.connectors.langgraph": (
         "DurableToolCalls",
         "durable_tool_node",
@@ -162,6 +165,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _EXTRAS = {
     "DurableToolCalls": "langgraph",
     "durable_tool_node": "langgraph",
+    "google_adk_session": "google-adk",
     "langgraph_session": "langgraph",
     "openai_agents_session": "openai-agents",
     "pydantic_ai_session": "pydantic-ai",

@@ -15,7 +15,7 @@ from celeriac.sessions.images import ImageReference
 
 __all__ = ["CallReference", "ItemsApi", "Message", "Role", "Usage", "turn_usage"]
 
-ItemsApi = Literal["chat", "responses", "langchain", "pydantic-ai"]
+ItemsApi = Literal["chat", "responses", "google-adk", "langchain", "pydantic-ai"]
 """Chat completions (all providers), OpenAI's Responses API, or a framework's messages: each has output items of its
 own form."""
 

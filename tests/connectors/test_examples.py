@@ -63,7 +63,12 @@ def test_the_demo_agent_is_found_by_its_module() -> None:
 
 @pytest.mark.parametrize(
     ("folder", "package"),
-    [("openai_agents", "agents"), ("langgraph", "langgraph"), ("pydantic_ai", "pydantic_ai")],
+    [
+        ("openai_agents", "agents"),
+        ("google_adk", "google.adk"),
+        ("langgraph", "langgraph"),
+        ("pydantic_ai", "pydantic_ai"),
+    ],
 )
 def test_the_desk_is_the_same_in_every_framework(
     folder: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ class Kit:
     package: str | None = None
     """What must be installed."""
     has: frozenset[str] = field(default_factory=frozenset)
-    """Of: compaction, handoff, reasoning."""
+    """Of: compaction, handoff, raw arguments (as the model wrote them), reasoning."""
 
     @property
     def path(self) -> Path:
@@ -32,11 +32,12 @@ class Kit:
 
 
 KITS = (
-    Kit("built-in", has=frozenset({"compaction", "reasoning"})),
-    Kit("openai-agents", "agents", frozenset({"compaction", "handoff"})),
-    Kit("langgraph", "langgraph", frozenset({"compaction", "reasoning"})),
-    Kit("custom-langgraph", "langgraph", frozenset({"compaction", "reasoning"})),
-    Kit("pydantic-ai", "pydantic_ai", frozenset({"compaction", "reasoning"})),
+    Kit("built-in", has=frozenset({"compaction", "raw arguments", "reasoning"})),
+    Kit("openai-agents", "agents", frozenset({"compaction", "handoff", "raw arguments"})),
+    Kit("google-adk", "google.adk", frozenset({"compaction", "handoff", "reasoning"})),
+    Kit("langgraph", "langgraph", frozenset({"compaction", "raw arguments", "reasoning"})),
+    Kit("custom-langgraph", "langgraph", frozenset({"compaction", "raw arguments", "reasoning"})),
+    Kit("pydantic-ai", "pydantic_ai", frozenset({"compaction", "raw arguments", "reasoning"})),
 )
 
 

@@ -110,11 +110,10 @@ def test_dh_10_the_rejected_tool_is_never_entered(driver: Driver) -> None:
     ("call", "words"),
     [
         (("missing", {"item": "gold"}), "there is no gold"),
-        (("look", "{not json"), "not JSON"),
         (("look", {"thing": 1}), "invalid arguments"),
         (("broke", {"item": "a pot"}), "Outcome unknown"),
     ],
-    ids=["it fails", "no JSON", "wrong arguments", "outcome unknown"],
+    ids=["it fails", "wrong arguments", "outcome unknown"],
 )
 def test_the_model_reads_why_there_is_no_result(
     driver: Driver, call: tuple[str, object], words: str
@@ -123,6 +122,13 @@ def test_the_model_reads_why_there_is_no_result(
     assert words in driver.answer(sid)
     driver.say(sid, "and now?")
     assert driver.answer(sid) == f"{driver.kit.name} heard: and now?"
+
+
+@those_that_have("raw arguments")
+def test_arguments_that_are_no_json_are_told_to_the_model(driver: Driver) -> None:
+    sid = driver.start(calls(("look", "{not json")))
+    assert "not JSON" in driver.answer(sid)
+    assert driver.notes("look") == []
 
 
 def test_an_unknown_tool_is_told_to_the_model(driver: Driver) -> None:

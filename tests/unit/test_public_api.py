@@ -11,7 +11,16 @@ import pytest
 import celeriac
 
 # Modules that are slow to import or bring what a part must not have.
-HEAVY = ("litellm", "mcp", "openai", "agents", "pydantic_ai", "langchain", "langgraph")
+HEAVY = (
+    "litellm",
+    "mcp",
+    "openai",
+    "agents",
+    "pydantic_ai",
+    "langchain",
+    "langgraph",
+    "google.adk",
+)
 
 
 def test_every_public_name_resolves_and_no_other_does() -> None:
@@ -37,6 +46,7 @@ def test_every_public_name_says_what_it_is() -> None:
     ("name", "package", "extra"),
     [
         ("openai_agents_session", "agents", "openai-agents"),
+        ("google_adk_session", "google.adk", "google-adk"),
         ("langgraph_session", "langgraph", "langgraph"),
         ("pydantic_ai_session", "pydantic_ai", "pydantic-ai"),
     ],
