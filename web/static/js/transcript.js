@@ -1,5 +1,13 @@
 // The text that is being written, as text nodes, until the server's rendering of it takes its place.
 
+// Characters that hide or reorder; joiners are left until the server's rendering tells which of them join.
+const HIDDEN = /(?![\u200c\u200d])[\p{Cf}\p{Co}]/gu;
+
+/** @param {string} text */
+function writtenOut(text) {
+  return text.replace(HIDDEN, (one) => `U+${one.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}`);
+}
+
 /** Shows what streams in, and keeps the reader at the end if that is where they are. */
 export class LiveText {
   constructor() {
@@ -25,7 +33,7 @@ export class LiveText {
     const follow = this.atEnd();
     this.box.hidden = false;
     if (kind === "reasoning") this.folded.hidden = false;
-    this[kind].append(data.text);
+    this[kind].append(writtenOut(data.text));
     this.settle(follow);
   }
 
