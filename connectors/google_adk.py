@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from inspect import isasyncgenfunction, isgeneratorfunction
 
 from google.adk.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.code_executors import BuiltInCodeExecutor
@@ -18,7 +19,7 @@ from celeriac.connectors.framework_tools import (
     other_policies,
 )
 from celeriac.connectors.google_adk_harness import GoogleAdkHarness
-from celeriac.connectors.google_adk_tools import CONTROL, input_schema, run_tool
+from celeriac.connectors.google_adk_tools import CONTROL, input_schema, is_control, run_tool
 from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.errors import DefinitionError
 from celeriac.sessions.tools import ToolDefinition, ToolPolicy, ToolSource
@@ -141,7 +142,7 @@ def _tools(
                 if tool is None and callable(given):
                     tool = FunctionTool(given)
                 _require_tool(given if tool is None else tool, agent, name)
-                if tool is None or tool.name in CONTROL:
+                if tool is None or is_control(tool):
                     continue
                 if not _is_same(found.setdefault(tool.name, tool), tool):
                     raise DefinitionError(
@@ -179,12 +180,21 @@ def _require_tool(tool: object, agent: BaseAgent, name: str) -> None:
             f"{where} is long running; a session waits for any tool as long as it takes, so make it a function that "
             "returns its result"
         )
-    if (
-        kind not in _TOOLS
-        and kind.__module__.startswith("google.adk.")
-        and tool.name not in CONTROL
-    ):
+    if kind not in _TOOLS and kind.__module__.startswith("google.adk.") and not is_control(tool):
         raise DefinitionError(
             f"{where} is a {kind.__name__}, which runs at the provider or by ADK itself, inside the model's step: use "
             "a function, or a tool source"
         )
+    if tool.name in CONTROL and not is_control(tool):
+        raise DefinitionError(
+            f"{where} has the name of a tool by which ADK steers itself; rename it"
+        )
+    if tool._get_declaration() is None:  # noqa: SLF001 - the method that a tool of ADK overrides
+        raise DefinitionError(
+            f"{where} is not declared to the model, so what it does happens inside the model's step: use a function, "
+            "or let its _get_declaration() say what it is called with"
+        )
+    if isinstance(tool, FunctionTool) and (
+        isgeneratorfunction(tool.func) or isasyncgenfunction(tool.func)
+    ):
+        raise DefinitionError(f"{where} yields its results, and a step has one: let it return it")

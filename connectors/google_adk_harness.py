@@ -90,7 +90,8 @@ class GoogleAdkHarness:
         kept = _Kept.read(context.snapshot, self._root.name)
         before = kept.resumed(context.results) if context.results is not None else None
         if before is None:
-            before = to_events(context.request, kept.speaker)
+            alone = _answers_alone(self._root.find_agent(kept.speaker) or self._root)
+            before = to_events(context.request, kept.speaker, alone=alone)
         external = [tool for tool in context.request.tools if tool.name not in self._own_tools]
         used = {call.id for event in before for call in event.get_function_calls() if call.id}
         run = _Run(self._runner, before, StepTools(external, used))
@@ -126,6 +127,15 @@ class GoogleAdkHarness:
             raise _broken(error) from error
         _require_answer(said)
         yield ModelReply(text="".join(map(text_of, said)), usage=usage_of(said, 1))
+
+
+def _answers_alone(agent: BaseAgent | None) -> bool:
+    """Say whether no agent works in turns or side by side with this one."""
+    while agent is not None:
+        if not isinstance(agent, LlmAgent):
+            return False
+        agent = agent.parent_agent
+    return True
 
 
 class _Kept:
@@ -259,8 +269,7 @@ class _Run:
             for call in event.get_function_calls()
             if call.id in (event.long_running_tool_ids or ())
         ]
-        if not calls:
-            _require_answer(self._new)
+        _require_answer(self._new)
         _require_ids(calls)
         last = said[-1] if said else None
         return ModelStepResult(
@@ -300,8 +309,8 @@ def _require_ids(calls: Sequence[ModelCall]) -> None:
 
 
 def _require_answer(events: Sequence[Event]) -> None:
-    """Raise `ModelError` where the model ended with an error in the place of an answer."""
-    failed = next((event for event in events if event.error_code and not text_of(event)), None)
+    """Raise `ModelError` where the model ended with an error in the place of an answer, or left calls out of it."""
+    failed = next(filter(_is_none, events), None)
     if failed is None:
         return
     refused = failed.error_code in _REFUSED
@@ -310,6 +319,12 @@ def _require_answer(events: Sequence[Event]) -> None:
         retryable=not refused,
         kind=FailureKind.CONTENT_POLICY if refused else FailureKind.BROKEN,
     )
+
+
+def _is_none(event: Event) -> bool:
+    # Only what was cut at its end is an answer all the same: of broken calls ADK leaves the other parts.
+    cut = event.error_code == types.FinishReason.MAX_TOKENS and text_of(event)
+    return bool(event.error_code) and not cut
 
 
 def _items(said: Sequence[Event], calls: Sequence[ModelCall]) -> list[JsonValue]:
@@ -344,6 +359,9 @@ def _broken(error: Exception) -> ModelError:
         return as_model_error(_ProviderError(error))
     if isinstance(error, LlmCallsLimitExceededError):
         return ModelError(str(error), retryable=False)
+    if isinstance(error, LookupError):
+        # A placeholder of an instruction that is not in the state: the same again would end the same.
+        return ModelError(f"the agents are at fault: {error}", retryable=False)
     if isinstance(error, json.JSONDecodeError):
         return ModelError(
             f"the arguments of a call are not JSON: {error}",

@@ -31,12 +31,20 @@ API: Final = "google-adk"
 """The form of the items: contents as ADK keeps them."""
 
 
-def to_events(request: ModelRequest, speaker: str) -> list[Event]:
+_GO_ON = (
+    "Note from the system that runs this conversation, not from the user:\n\n"
+    "Go on with what is there so far."
+)
+
+
+def to_events(request: ModelRequest, speaker: str, *, alone: bool) -> list[Event]:
     """Convert the conversation; what the same model wrote goes back as it came.
 
     Args:
         request: The request.
         speaker: Name of the agent that has spoken so far.
+        alone: Whether that agent answers by itself. Results at the end would be given to it alone, and those that
+            work after it would be passed over, so else all begin anew.
 
     Returns:
         The events. Each user message begins an invocation; the last one is the one to go on with.
@@ -60,6 +68,9 @@ def to_events(request: ModelRequest, speaker: str) -> list[Event]:
                 content=_content(message, request, ids),
             )
         )
+    if not alone and events and events[-1].get_function_responses():
+        note = types.Content(role="user", parts=[types.Part(text=_GO_ON)])
+        events.append(Event(author="user", invocation_id=f"turn-{invocation + 1}", content=note))
     return events
 
 
@@ -145,7 +156,7 @@ def usage_of(events: Sequence[Event], model_calls: int) -> Usage:
             total = total.plus(
                 Usage(
                     input_tokens=used.prompt_token_count,
-                    output_tokens=_sum(used.candidates_token_count, used.thoughts_token_count),
+                    output_tokens=_output_of(used),
                     cached_tokens=used.cached_content_token_count,
                     reasoning_tokens=used.thoughts_token_count,
                 )
@@ -153,6 +164,10 @@ def usage_of(events: Sequence[Event], model_calls: int) -> Usage:
     return total.model_copy(update={"model_calls": model_calls})
 
 
-def _sum(answer: int | None, thoughts: int | None) -> int | None:
-    """Gemini counts thoughts apart; they are output all the same."""
+def _output_of(used: types.GenerateContentResponseUsageMetadata) -> int | None:
+    """Return what was put out: Google counts thoughts beside the answer, others within it, and the total has them once."""
+    total, given = used.total_token_count, used.prompt_token_count
+    if total and given is not None:
+        return total - given - (used.tool_use_prompt_token_count or 0)
+    answer, thoughts = used.candidates_token_count, used.thoughts_token_count
     return thoughts if answer is None else answer + (thoughts or 0)

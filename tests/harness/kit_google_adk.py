@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from celeriac import AgentDefinition, CompactionPolicy, google_adk_session
@@ -68,8 +72,21 @@ def _heard(contents: Sequence[types.Content]) -> Iterator[Heard]:
                 yield Heard("user" if by_user else "assistant", part.text)
 
 
+class Pay(BaseTool):
+    """A tool that knows nothing of confirmations."""
+
+    def __init__(self) -> None:
+        super().__init__(name="pay", description="Pay for an item; that cannot be undone.")
+
+    def _get_declaration(self) -> types.FunctionDeclaration | None:
+        return FunctionTool(pay)._get_declaration()
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> str:
+        return await pay(**args)
+
+
 def _agent(name: str, compaction: CompactionPolicy | None = None) -> AgentDefinition:
-    tools = [look, pay, missing, broke]
+    tools = [look, Pay(), missing, broke]
     clerk = LlmAgent(
         name="clerk",
         description="A clerk.",
