@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph.state import CompiledStateGraph
@@ -18,6 +19,12 @@ from celeriac.connectors.framework_tools import (
     framework_tool,
     other_policies,
 )
+from celeriac.connectors.langgraph_checks import (
+    hosted_tools,
+    interrupts_itself,
+    parts_of,
+    why_not_durable,
+)
 from celeriac.connectors.langgraph_harness import Graph, LangGraphHarness
 from celeriac.connectors.langgraph_tools import (
     MARK,
@@ -27,7 +34,6 @@ from celeriac.connectors.langgraph_tools import (
     inside_the_run,
     run_tool,
     session_tools,
-    why_not_durable,
 )
 from celeriac.sessions.definition import AgentDefinition, CompactionPolicy
 from celeriac.sessions.errors import DefinitionError
@@ -140,12 +146,29 @@ def _require_stopping(graph: Graph, name: str) -> None:
                 f"agent {name}: HumanInTheLoopMiddleware would ask inside the model's step: leave it out, and say in "
                 "tool_policies what asks"
             )
-        if isinstance(part.bound, ToolNode) and MARK not in graph.channels:
-            raise DefinitionError(
-                f"agent {name}: its node {node!r} would run tools inside the model's step, where a crash repeats them: "
-                "put DurableToolCalls() first in the middleware of create_agent, or durable_tool_node(tools) in the "
-                "place of ToolNode"
-            )
+        stops = part.bound if MARK in graph.channels else None
+        for one in parts_of(part.bound):
+            if isinstance(one, ToolNode) and one is not stops:
+                raise DefinitionError(
+                    f"agent {name}: its node {node!r} would run tools inside the model's step, where a crash repeats "
+                    "them: put DurableToolCalls() first in the middleware of create_agent, or "
+                    "durable_tool_node(tools) in the place of ToolNode"
+                )
+            _require_no_step_of_its_own(one, f"agent {name}: its node {node!r}")
+
+
+def _require_no_step_of_its_own(part: Runnable[Any, Any], where: str) -> None:
+    if interrupts_itself(part) and not isinstance(part, BaseTool):
+        raise DefinitionError(
+            f"{where} interrupts itself: in a session a person approves calls of tools, so leave interrupt() out, "
+            "and say in tool_policies what asks"
+        )
+    hosted = hosted_tools(part)
+    if hosted:
+        raise DefinitionError(
+            f"{where} has tools that the model's provider runs inside the model's step, unrecorded: "
+            f"{', '.join(hosted)}. Give functions as tools, and MCP servers to tool_sources=[McpToolSource(...)]"
+        )
 
 
 def _tools(
@@ -174,7 +197,8 @@ def _tools(
 def _all_tools(graphs: Sequence[Graph]) -> Iterator[BaseTool]:
     for part in graphs:
         for node in part.nodes.values():
-            if isinstance(node.bound, ToolNode):
-                yield from node.bound.tools_by_name.values()
-            elif isinstance(node.bound, DurableToolNode):
-                yield from node.bound.tools
+            for one in parts_of(node.bound):
+                if isinstance(one, ToolNode):
+                    yield from one.tools_by_name.values()
+                elif isinstance(one, DurableToolNode):
+                    yield from one.tools

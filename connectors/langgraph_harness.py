@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
@@ -17,6 +18,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import EmptyInputError, GraphRecursionError, InvalidUpdateError
 from langgraph.graph.state import CompiledStateGraph
@@ -38,6 +40,7 @@ from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.failures import FailureKind
 from celeriac.sessions.harness import CallResult, ModelStepContext, ModelStepResult
 from celeriac.sessions.jsonsafe import dump_json, to_json_value
+from celeriac.sessions.messages import Usage
 from celeriac.sessions.model import (
     ModelCall,
     ModelError,
@@ -51,7 +54,7 @@ __all__ = ["LangGraphHarness"]
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
-_CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}}
+_CONFIG: Final[RunnableConfig] = {"configurable": {"thread_id": THREAD}}
 
 
 class LangGraphHarness:
@@ -88,6 +91,7 @@ class LangGraphHarness:
         """Make one model step; see `Harness`."""
         tools = context.request.tools
         extra_tools.set([tool for tool in tools if tool.name not in self._own_tools])
+        run: _Run | None = None
         try:
             run = await self._resumed(context) or self._begun(context)
             async for piece in run.pieces(self._context()):
@@ -95,7 +99,9 @@ class LangGraphHarness:
                     yield delta
             yield await run.result()
         except Exception as error:
-            raise _broken(error) from error
+            failed = _broken(error)
+            failed.usage = failed.usage or (run.usage() if run is not None else None)
+            raise failed from error
 
     def _begun(self, context: ModelStepContext) -> _Run:
         saver = TurnSaver(self._state_types)
@@ -151,12 +157,13 @@ class _Run:
         self._given = given
         self._seen = seen
         self._raw = _RawArguments()
+        self._heard = _Heard()
 
     async def pieces(self, context: object) -> AsyncIterator[AIMessage]:
         """Run it, and yield what its models say."""
         async for event in self._graph.astream(
             self._given,
-            _CONFIG,
+            {**_CONFIG, "callbacks": [self._heard]},
             context=context,
             stream_mode="messages",
             subgraphs=True,
@@ -167,6 +174,10 @@ class _Run:
             if isinstance(piece, AIMessage):
                 self._raw.add(piece)
                 yield piece
+
+    def usage(self) -> Usage | None:
+        """Return what its model calls used, kept or not; None when there was none."""
+        return usage_of(self._heard.responses) if self._heard.responses else None
 
     async def result(self) -> ModelStepResult:
         """Return what it came to.
@@ -188,7 +199,7 @@ class _Run:
             reasoning="".join(reasoning_of(one) for one in responses),
             items=_items(responses, calls),
             items_api=API,
-            usage=usage_of(responses),
+            usage=self.usage() or Usage(),
             finish_reason=_finish(last),
             reported_model=_reported(last),
             # An answer with broken calls is no state to go on from: the graph has ended, or would leave them out.
@@ -203,6 +214,21 @@ def _messages(state: StateSnapshot) -> list[AnyMessage]:
         if isinstance(task.state, StateSnapshot):
             found |= {one.id: one for one in _messages(task.state)}
     return list(found.values())
+
+
+class _Heard(BaseCallbackHandler):
+    """Every response of a model in a run: a planner's is in no message of the graph."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.responses: list[AIMessage] = []
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        """Take one in."""
+        for made in response.generations[0][:1]:
+            if isinstance(made, ChatGeneration) and isinstance(made.message, AIMessage):
+                self.responses.append(made.message)
 
 
 class _RawArguments:

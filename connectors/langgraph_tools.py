@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import typing
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr
-from langchain.tools import InjectedState, InjectedStore, ToolRuntime
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableLambda
@@ -34,7 +31,6 @@ __all__ = [
     "run_tool",
     "session_tools",
     "wanted_calls",
-    "why_not_durable",
 ]
 
 MARK = "celeriac_tool_calls"
@@ -147,48 +143,6 @@ def inside_the_run(tool: BaseTool) -> bool:
     return str(getattr(made_by, "__module__", "")) == "langchain.agents.middleware.todo"
 
 
-def why_not_durable(tool: BaseTool) -> str | None:
-    """Say what of a tool cannot be had outside of a run of the graph; None when it can run in a step."""
-    hints = _hints(tool)
-    if _mentions(hints.pop("return", None), Command):
-        return "returns a Command, which changes the graph: return a value"
-    for name, hint in hints.items():
-        for what in (ToolRuntime, InjectedState, InjectedStore):
-            if _mentions(hint, what):
-                return f"takes {what.__name__} as {name!r}, which is in the run alone: give the value as an argument"
-    return None
-
-
-def _hints(tool: BaseTool) -> dict[str, Any]:
-    code = (
-        getattr(tool, "coroutine", None)
-        or getattr(tool, "func", None)
-        or vars(type(tool)).get("_run")
-    )
-    if code is None:
-        return {}
-    try:
-        return typing.get_type_hints(inspect.unwrap(code), include_extras=True)
-    except (NameError, TypeError):
-        return dict(getattr(code, "__annotations__", {}))
-
-
-def _mentions(hint: object, what: type) -> bool:
-    if isinstance(hint, str):
-        return what.__name__ in hint
-    if hint is what or isinstance(hint, what):
-        return True
-    return any(_mentions(part, what) for part in _parts(hint))
-
-
-def _parts(hint: object) -> Iterator[object]:
-    yield from typing.get_args(hint)
-    yield from getattr(hint, "__metadata__", ())
-    origin = typing.get_origin(hint)
-    if origin is not None and origin is not Annotated:
-        yield origin
-
-
 async def run_tool(
     tool: BaseTool, arguments: Mapping[str, JsonValue], context: ToolContext
 ) -> ToolResult:
@@ -217,11 +171,20 @@ async def run_tool(
         if error.title == getattr(tool.args_schema, "__name__", None):
             raise ToolFailed(f"invalid arguments: {error}") from error
         raise
+    if any(isinstance(one, Command) for one in _each(returned)):
+        # Whatever it did is done, and no result says what; so it is no failure that is sure.
+        raise TypeError(
+            f"the tool {tool.name!r} returned a Command, which changes a graph: in a session let it return a value"
+        )
     if isinstance(returned, ToolMessage):
         if returned.status == "error":
             raise ToolFailed(str(returned.text))
         return ToolResult(_value(returned.content))
     return ToolResult(to_json_value(str(returned)))
+
+
+def _each(returned: object) -> Sequence[object]:
+    return returned if isinstance(returned, list | tuple) else [returned]
 
 
 def _value(content: object) -> JsonValue:

@@ -1,13 +1,12 @@
-"""What is special to LangGraph: graphs of one's own, what middleware adds, and what cannot run in a session."""
+"""What is special to LangGraph: graphs of one's own, what middleware adds, and tools in our steps."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import isawaitable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import pytest
 
@@ -16,261 +15,46 @@ pytest.importorskip("langgraph")
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
-    HumanInTheLoopMiddleware,
     TodoListMiddleware,
     ToolRetryMiddleware,
 )
 from langchain.agents.structured_output import ToolStrategy
-from langchain.tools import InjectedState, InjectedToolCallId, ToolRuntime, tool
+from langchain.tools import InjectedToolCallId, tool
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.messages.tool import tool_call, tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages.tool import tool_call
 from langchain_core.tools import BaseTool, ToolException
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Command, interrupt
-from pydantic import BaseModel, Field, JsonValue
+from langgraph.types import Command
+from pydantic import BaseModel
 
 from celeriac import (
     AgentDefinition,
-    DefinitionError,
     DurableToolCalls,
     FailureKind,
     ModelError,
-    ToolContext,
-    ToolEffect,
     ToolFailed,
-    ToolPolicy,
-    ToolResult,
     durable_tool_node,
     langgraph_session,
     session_tools,
 )
 from celeriac.connectors.toolset import build_toolset
 from celeriac.sessions.calls import CallStatus
-from celeriac.sessions.harness import CallResult, ModelStepContext, ModelStepResult
-from celeriac.sessions.messages import Message, Role
-from celeriac.sessions.model import ModelRequest
+from celeriac.sessions.harness import ModelStepResult
 from celeriac.sessions.tools import ToolSource
-from tests.harness.tools import Shelf
-
-READ = ToolPolicy(effect=ToolEffect.READ)
-
-
-class Fake(BaseChatModel):
-    """Says one message at each request, and remembers what it was asked."""
-
-    model_name: str = "fake"
-    says: list[Any]
-    asked: list[list[BaseMessage]] = Field(default_factory=list)
-    bound: list[str] = Field(default_factory=list)
-
-    @property
-    def _llm_type(self) -> str:
-        return "fake"
-
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
-        self.bound[:] = [
-            one["function"]["name"] if isinstance(one, dict) else one.name for one in tools
-        ]
-        return self
-
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self.asked.append(list(messages))
-        said = self.says.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        return ChatResult(generations=[ChatGeneration(message=said)])
-
-
-class Cut(Fake):
-    """Streams a call whose arguments end in the middle."""
-
-    async def _astream(self, messages: list[BaseMessage], *_: Any, **__: Any) -> Any:
-        self.asked.append(list(messages))
-        for part in ('{"item": "x", ', '"amount": 10'):
-            call = tool_call_chunk(name="look", args=part, id="c0", index=0)
-            yield ChatGenerationChunk(
-                message=AIMessageChunk(content="", tool_call_chunks=[call], id="run")
-            )
-
-
-def says(*messages: AIMessage | Exception) -> Fake:
-    return Fake(says=list(messages))
-
-
-def wants(*names: str, **arguments: object) -> AIMessage:
-    calls = [tool_call(name=name, args=arguments, id=f"c{at}") for at, name in enumerate(names)]
-    return AIMessage("Well. ", tool_calls=calls)
-
-
-@tool
-def look(item: str = "") -> str:
-    """Look an item up."""
-    raise AssertionError("no tool runs within a run")
-
-
-def agent(model: Fake, *tools: Any, middleware: Sequence[Any] = (), **more: Any) -> AgentDefinition:
-    graph = create_agent(
-        model, tools or [look], middleware=[DurableToolCalls(), *middleware], **more
-    )
-    return langgraph_session(name="a", graph=graph, model=model)
-
-
-def step(
-    definition: AgentDefinition,
-    before: ModelStepResult | None = None,
-    results: Sequence[CallResult] | None = None,
-) -> ModelStepResult:
-    async def run() -> ModelStepResult:
-        toolset = await build_toolset(definition)
-        request = ModelRequest(
-            model=definition.models[0],
-            instructions="",
-            messages=[Message(seq=0, role=Role.USER, text="go", created_at=0)],
-            tools=toolset.definitions,
-            session_id="s",
-            turn_id="t1",
-            attempt=1,
-            timeout_seconds=60,
-        )
-        # As it comes back from the store.
-        snapshot = None if before is None else json.loads(json.dumps(before.snapshot))
-        assert definition.harness is not None
-        async for item in definition.harness.run_model(
-            ModelStepContext(request, snapshot, results)
-        ):
-            if isinstance(item, ModelStepResult):
-                return item
-        raise AssertionError("no result")
-
-    return asyncio.run(run())
-
-
-def done(call_id: str, text: str, status: CallStatus = CallStatus.SUCCEEDED) -> CallResult:
-    return CallResult(call_id, f"call_{call_id}", "look", status, text)
-
-
-def call_tool(definition: AgentDefinition, name: str, **arguments: JsonValue) -> JsonValue:
-    async def run() -> JsonValue:
-        found = (await build_toolset(definition)).get(name)
-        assert found is not None
-        context = ToolContext(session_id="s", call_id="call_1", idempotency_key="call_1", attempt=1)
-        value = found.invoke(arguments, context)
-        assert isawaitable(value)
-        result = await value
-        assert isinstance(result, ToolResult)
-        return result.value
-
-    return asyncio.run(run())
-
-
-def custom(model: Fake, node: Any, ask: Any = None, state: Any = MessagesState, **how: Any) -> Any:
-    """A graph of one's own: a model, and a node for the tools."""
-
-    async def plain(state: Any) -> dict[str, Any]:
-        return {"messages": [await model.bind_tools(session_tools()).ainvoke(state["messages"])]}
-
-    graph = StateGraph(state)
-    graph.add_node("ask", ask or plain)
-    graph.add_node("tools", node)
-    graph.add_edge(START, "ask")
-    graph.add_conditional_edges("ask", tools_condition)
-    graph.add_edge("tools", "ask")
-    return graph.compile(**how)
-
-
-# --- what cannot run durably
-
-
-@tool
-def jump() -> Command[Any]:
-    """Change the graph."""
-    return Command(goto="ask")
-
-
-@tool
-def inner(state: Annotated[dict[str, Any], InjectedState]) -> str:
-    """Read the state."""
-    return str(state)
-
-
-@tool
-def runtime(runtime: ToolRuntime) -> str:
-    """Read the runtime."""
-    return str(runtime)
-
-
-def _agent_of(*tools: Any, middleware: Sequence[Any] | None = None, **more: Any) -> Any:
-    first = [DurableToolCalls()] if middleware is None else middleware
-    return create_agent(says(), tools or [look], middleware=first, **more)
-
-
-class Total(BaseModel):
-    total: int
-
-
-class Counting(TypedDict):
-    count: int
-
-
-def _no_messages() -> Any:
-    graph = StateGraph(Counting)
-    graph.add_node("a", lambda state: state)
-    graph.add_edge(START, "a")
-    return graph.compile()
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: _agent_of(middleware=[]), r"put DurableToolCalls\(\) first"),
-        (lambda: custom(says(), ToolNode([look])), r"durable_tool_node\(tools\)"),
-        (lambda: _agent_of(checkpointer=InMemorySaver()), "checkpointer"),
-        (lambda: _agent_of(interrupt_before=["tools"]), "interrupt before or after"),
-        (
-            lambda: _agent_of(
-                middleware=[DurableToolCalls(), HumanInTheLoopMiddleware({"look": True})]
-            ),
-            "HumanInTheLoopMiddleware",
-        ),
-        (lambda: _agent_of(jump), "'jump' returns a Command"),
-        (lambda: _agent_of(inner), "InjectedState as 'state'"),
-        (lambda: _agent_of(runtime), "ToolRuntime as 'runtime'"),
-        (lambda: StateGraph(MessagesState), "no compiled graph"),
-        (_no_messages, "no messages"),
-    ],
-    ids=[
-        "no middleware",
-        "a node that runs tools",
-        "checkpointer",
-        "interrupt before",
-        "asks by itself",
-        "a command",
-        "the state",
-        "the runtime",
-        "not compiled",
-        "no messages",
-    ],
+from tests.harness.langgraph_steps import (
+    Cut,
+    Fake,
+    agent,
+    call_tool,
+    custom,
+    done,
+    look,
+    says,
+    step,
+    wants,
 )
-def test_what_would_not_be_durable_is_refused(make: Callable[[], Any], words: str) -> None:
-    with pytest.raises(DefinitionError, match=words):
-        langgraph_session(name="a", graph=make(), model=says())
-
-
-def test_a_graph_that_interrupts_itself_says_what_to_do() -> None:
-    def ask(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage(interrupt("may I?"))]}
-
-    model = says()
-    graph = custom(model, durable_tool_node([look]), ask)
-    with pytest.raises(ModelError, match=r"leave interrupt\(\) out") as error:
-        step(langgraph_session(name="a", graph=graph, model=model))
-    assert not error.value.retryable
-
+from tests.harness.tools import Shelf
 
 # --- results
 
@@ -299,6 +83,22 @@ def test_dh_04_three_results_come_directly_after_their_response(kind: str) -> No
         ("c2", "A person rejected this call."),
     ]
     assert isinstance(model.asked[-1][-4], AIMessage)
+
+
+@pytest.mark.parametrize("kind", ["create_agent", "custom graph"])
+def test_mh_06_an_id_that_comes_again_gets_its_own_result(kind: str) -> None:
+    model = says(wants("look", item="1"), wants("look", item="2"), AIMessage("done"))
+    if kind == "custom graph":
+        graph = custom(model, durable_tool_node([look]).with_config(tags=["wrapped"]))
+        definition = langgraph_session(name="a", graph=graph, model=model)
+    else:
+        definition = agent(model)
+    first = step(definition)
+    second = step(definition, first, [done("c0", "one")])
+    assert [one.arguments for one in second.calls] == ['{"item":"2"}']
+    assert step(definition, second, [done("c0", "two")]).text == "done"
+    results = [one.content for one in model.asked[-1] if isinstance(one, ToolMessage)]
+    assert results == ["one", "two"]
 
 
 def test_a_crash_repeats_the_step_alike() -> None:
@@ -341,6 +141,10 @@ def test_what_is_no_json_at_all_is_a_call_too() -> None:
     assert (result.snapshot, result.items) == (None, [])
 
 
+class Total(BaseModel):
+    total: int
+
+
 def test_typed_output_is_the_answer_as_json() -> None:
     model = says(
         AIMessage("", tool_calls=[tool_call(name="Total", args={"total": 3}, id="c0")]),
@@ -372,6 +176,38 @@ def test_errors_of_the_model_are_sorted() -> None:
         found.append((error.value.retryable, error.value.kind, error.value.context_full))
     assert found[0] == (True, FailureKind.BUSY, False)
     assert found[1][::2] == (False, True)
+
+
+def _used(response: AIMessage, tokens: int) -> AIMessage:
+    response.usage_metadata = {
+        "input_tokens": tokens,
+        "output_tokens": tokens,
+        "total_tokens": 2 * tokens,
+    }
+    return response
+
+
+def _planning(model: Fake) -> AgentDefinition:
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        await model.ainvoke("plan", {"tags": ["nostream"]})
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = custom(model, durable_tool_node([look]), ask)
+    return langgraph_session(name="a", graph=graph, model=model)
+
+
+def test_ll_03_model_calls_that_leave_no_message_are_counted() -> None:
+    definition = _planning(says(_used(AIMessage("look first"), 7), _used(AIMessage("done"), 3)))
+    result = step(definition)
+    assert (result.text, result.usage.input_tokens, result.usage.model_calls) == ("done", 10, 2)
+
+
+def test_ll_03_what_a_failed_step_used_is_counted() -> None:
+    definition = _planning(says(_used(AIMessage("look first"), 7), ValueError("oh")))
+    with pytest.raises(ModelError) as error:
+        step(definition)
+    assert error.value.usage is not None
+    assert (error.value.usage.input_tokens, error.value.usage.model_calls) == (7, 1)
 
 
 # --- middleware, state and graphs within
@@ -516,3 +352,14 @@ def test_a_failure_is_no_result() -> None:
             call_tool(definition, name, how=how)
     with pytest.raises(ValueError, match="perhaps"):
         call_tool(definition, "fail", how="broken")
+
+
+def test_a_command_that_no_annotation_announces_is_no_result() -> None:
+    @tool
+    def surprise() -> Any:
+        """Change the graph."""
+        return Command(goto="ask")
+
+    definition = agent(says(), surprise)
+    with pytest.raises(TypeError, match="let it return a value"):
+        call_tool(definition, "surprise")
