@@ -14,7 +14,8 @@ from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps import App, ResumabilityConfig
-from google.adk.events import Event
+from google.adk.events import Event, EventActions
+from google.adk.events.event import NodeInfo
 from google.adk.models.llm_request import LlmRequest
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
@@ -71,17 +72,8 @@ class GoogleAdkHarness:
         self._root = root
         self._speaker = speaker
         self._own_tools = frozenset(own_tools)
-        with warnings.catch_warnings():
-            # That resuming is experimental is why the version is pinned.
-            warnings.simplefilter("ignore", UserWarning)
-            app = App(
-                name=_APP,
-                root_agent=root,
-                plugins=[Stopping()],
-                # Without it workflow agents forget what comes after the one that stopped.
-                resumability_config=ResumabilityConfig(is_resumable=True),
-            )
-        self._runner = Runner(app=app, session_service=InMemorySessionService())
+        self._service = InMemorySessionService()
+        self._plugin = Stopping()
 
     async def run_model(
         self, context: ModelStepContext
@@ -89,12 +81,17 @@ class GoogleAdkHarness:
         """Make one model step; see `Harness`."""
         kept = _Kept.read(context.snapshot, self._root.name)
         before = kept.resumed(context.results) if context.results is not None else None
-        if before is None:
+        begins = self._root
+        if before is not None:
+            workflow = _workflow_of(self._root.find_agent(kept.speaker))
+            if workflow is not None:
+                begins, before = workflow, _at_work(workflow, before)
+        else:
             alone = _answers_alone(self._root.find_agent(kept.speaker) or self._root)
             before = to_events(context.request, kept.speaker, alone=alone)
         external = [tool for tool in context.request.tools if tool.name not in self._own_tools]
         used = {call.id for event in before for call in event.get_function_calls() if call.id}
-        run = _Run(self._runner, before, StepTools(external, used))
+        run = _Run(self._runner(begins), before, StepTools(external, used))
         try:
             await run.begin(kept.state)
             async with aclosing(run.events()) as events:
@@ -106,6 +103,19 @@ class GoogleAdkHarness:
             raise _broken(error) from error
         finally:
             await run.close()
+
+    def _runner(self, begins: BaseAgent) -> Runner:
+        with warnings.catch_warnings():
+            # That resuming is experimental is why the version is pinned.
+            warnings.simplefilter("ignore", UserWarning)
+            app = App(
+                name=_APP,
+                root_agent=begins,
+                plugins=[self._plugin],
+                # Without it workflow agents forget what comes after the one that stopped.
+                resumability_config=ResumabilityConfig(is_resumable=True),
+            )
+        return Runner(app=app, session_service=self._service)
 
     async def summarise(
         self, request: ModelRequest
@@ -127,6 +137,42 @@ class GoogleAdkHarness:
             raise _broken(error) from error
         _require_answer(said)
         yield ModelReply(text="".join(map(text_of, said)), usage=usage_of(said, 1))
+
+
+def _workflow_of(agent: BaseAgent | None) -> BaseAgent | None:
+    """Return the outermost agent around this one that lets others work in turns or side by side, if there is one.
+
+    ADK gives results to the agent that called, and forgets what was to come after it in a workflow that an agent has
+    handed over to; so the workflow goes on by itself.
+    """
+    found = None
+    while agent is not None:
+        if not isinstance(agent, LlmAgent):
+            found = agent
+        agent = agent.parent_agent
+    return found
+
+
+def _at_work(agent: BaseAgent, before: Sequence[Event]) -> list[Event]:
+    """Return the events so that ADK finds this agent at work where it stopped.
+
+    It looks for what an agent has noted by its place in a run that began with another one, or else by its name; and
+    an agent of the author's own notes nothing.
+    """
+    begun = Event(
+        author=agent.name,
+        invocation_id=before[-1].invocation_id,
+        actions=EventActions(agent_state={}),
+    )
+    return [
+        begun,
+        *(
+            event.model_copy(update={"node_info": NodeInfo()})
+            if agent.find_agent(event.author)
+            else event
+            for event in before
+        ),
+    ]
 
 
 def _answers_alone(agent: BaseAgent | None) -> bool:

@@ -45,6 +45,9 @@ CONTROL: Final = frozenset({"exit_loop", "set_model_response", "transfer_to_agen
 """Names of ADK's tools that do nothing but steer ADK itself; they run inside its run."""
 
 
+_ENDS = frozenset({"exit_loop", "set_model_response"})
+
+
 def is_control(tool: BaseTool) -> bool:
     """Say whether a tool is one of those. A name is not enough: a server may call a tool of its own so, too."""
     if isinstance(tool, SetModelResponseTool | TransferToAgentTool):
@@ -132,6 +135,8 @@ class Stopping(BasePlugin):
         calls = [part.function_call for part in parts or [] if part.function_call]
         if llm_response.partial:
             return
+        if llm_response.content is not None and len(calls) > 1:
+            llm_response.content.parts = _without_end(parts or [])
         # Two of one id in one response stay: which result is whose could not be told.
         taken = {call.id for call in calls if call.id in used}
         for call in calls:
@@ -151,6 +156,14 @@ class Stopping(BasePlugin):
         """See that no tool but ADK's own ever runs here."""
         if not (isinstance(tool, _Elsewhere) or is_control(tool)):
             raise RuntimeError(f"{tool.name} would have run inside the model's step")
+
+
+def _without_end(parts: Sequence[types.Part]) -> list[types.Part]:
+    """Leave out what would end the agent's work while calls of it wait; with their results it can say so again."""
+    calls = [part.function_call for part in parts if part.function_call]
+    if all(call.name in CONTROL for call in calls):
+        return list(parts)
+    return [part for part in parts if not (part.function_call and part.function_call.name in _ENDS)]
 
 
 def input_schema(tool: BaseTool) -> dict[str, JsonValue]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 pytest.importorskip("google.adk")
 
 from google.adk.agents import BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events import Event
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.exit_loop_tool import exit_loop
 from google.genai import types
 from google.genai.errors import ClientError
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from celeriac import (
     FailureKind,
@@ -306,6 +309,82 @@ def test_a_hand_over_beside_a_call_loses_neither() -> None:
     assert (wanted(steps), steps[1].text) == ([1, 0], "b done")
     heard = str(helper.asked[0])
     assert "found c0" in heard
+
+
+def test_a_workflow_that_an_agent_hands_over_to_goes_on_to_its_end() -> None:
+    root = says([call("transfer_to_agent", "t0", agent_name="w")])
+    first = says([call("look", "c0")], [text("a done")])
+    second = says([call("look", "c0")], [text("b done")])
+
+    def make() -> BaseAgent:
+        inner = [llm("a", first), llm("b", second)]
+        workflow = SequentialAgent(name="w", description="works", sub_agents=inner)
+        return llm("r", root, sub_agents=[workflow])
+
+    steps = turn(make)
+    assert wanted(steps) == [1, 1, 0]
+    assert [one.text for one in steps] == ["", "a done", "b done"]
+    assert [len(model.asked) for model in (root, first, second)] == [1, 2, 2]
+
+
+class Own(BaseAgent):
+    """An agent of the author's, who notes nothing of where it is."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        for agent in self.sub_agents:
+            async for event in agent.run_async(ctx):
+                yield event
+                if ctx.should_pause_invocation(event):
+                    return
+
+
+def test_an_agent_of_ones_own_goes_on_with_what_comes_next() -> None:
+    first = says([call("look", "c0")], [text("a done.")])
+    second = says([call("look", "c0")], [text("b done.")])
+    steps = turn(lambda: Own(name="o", sub_agents=[llm("a", first), llm("b", second)]))
+    assert wanted(steps) == [1, 1, 0]
+    assert [one.text for one in steps] == ["", "a done.", "b done."]
+    assert (len(first.asked), len(second.asked)) == (2, 2)
+
+
+def test_side_by_side_in_a_workflow_within_a_workflow_with_equal_ids() -> None:
+    one = says([call("look", "c0")], [call("look", "c0")], [text("a")])
+    two, three = says([text("b")]), says([call("look", "c0")], [text("c")])
+    last = says([text("d")])
+
+    def make() -> BaseAgent:
+        in_turns = SequentialAgent(name="q", sub_agents=[llm("b", two), llm("c", three)])
+        both = ParallelAgent(name="p", sub_agents=[llm("a", one), in_turns])
+        return SequentialAgent(name="s", sub_agents=[both, llm("d", last)])
+
+    steps = turn(make)
+    assert wanted(steps) == [2, 1, 0]
+    assert [sorted(one.text) for one in steps] == [["b"], ["c"], ["a", "d"]]
+    assert [len(model.asked) for model in (one, two, three, last)] == [3, 1, 2, 1]
+
+
+def test_an_agent_that_would_leave_the_circle_beside_a_call_says_so_again() -> None:
+    model = says([call("look", "c0"), call("exit_loop", "c1")], [call("exit_loop", "c2")])
+    steps = turn(
+        lambda: LoopAgent(
+            name="l", max_iterations=5, sub_agents=[llm("a", model, tools=[look, exit_loop])]
+        )
+    )
+    assert wanted(steps) == [1, 0]
+    assert model.results() == [("c0", {"result": "found c0"})]
+
+
+def test_typed_output_comes_after_the_results() -> None:
+    model = says(
+        [call("look", "c0"), call("set_model_response", "c1", total=1)],
+        [call("set_model_response", "c2", total=3)],
+    )
+    steps = turn(lambda: llm("a", model, output_schema=Bill))
+    assert (wanted(steps), json.loads(steps[1].text)) == ([1, 0], {"total": 3})
+
+
+class Bill(BaseModel):
+    total: int
 
 
 def test_what_agents_put_into_the_state_stays_over_turns() -> None:
