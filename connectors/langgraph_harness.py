@@ -34,7 +34,7 @@ from celeriac.connectors.langgraph_messages import (
     usage_of,
 )
 from celeriac.connectors.langgraph_saver import THREAD, TurnSaver, UnreadableStateError
-from celeriac.connectors.langgraph_tools import extra_tools, wanted_calls
+from celeriac.connectors.langgraph_tools import extra_tools, stopped_calls, wanted_calls
 from celeriac.connectors.litellm_errors import as_model_error
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.failures import FailureKind
@@ -158,9 +158,11 @@ class _Run:
         self._seen = seen
         self._raw = _RawArguments()
         self._heard = _Heard()
+        self._stopped: list[str] = []
 
     async def pieces(self, context: object) -> AsyncIterator[AIMessage]:
         """Run it, and yield what its models say."""
+        stopped_calls.set(self._stopped)
         async for event in self._graph.astream(
             self._given,
             {**_CONFIG, "callbacks": [self._heard]},
@@ -170,8 +172,9 @@ class _Run:
             durability="exit",
         ):
             # With subgraphs=True: the place in the graph, and the message with what is known about it.
-            _, (piece, _) = cast("tuple[object, tuple[object, object]]", event)
-            if isinstance(piece, AIMessage):
+            _, (piece, known) = cast("tuple[object, tuple[object, Mapping[str, object]]]", event)
+            # What LangChain's own middleware asks a model for is marked; it is no answer to anybody.
+            if isinstance(piece, AIMessage) and "lc_source" not in known:
                 self._raw.add(piece)
                 yield piece
 
@@ -193,6 +196,7 @@ class _Run:
         calls = [self._raw.as_written(call) for call in _calls(state.interrupts)]
         invalid = _invalid(last)
         _require_ids([*calls, *invalid])
+        self._require_all(calls)
         return ModelStepResult(
             text=_text(responses, state, new, waits=bool(calls or invalid)),
             calls=[*calls, *invalid],
@@ -205,6 +209,15 @@ class _Run:
             # An answer with broken calls is no state to go on from: the graph has ended, or would leave them out.
             snapshot=self._saver.dump() if calls and not invalid else None,
         )
+
+    def _require_all(self, calls: Sequence[ModelCall]) -> None:
+        lost = set(self._stopped) - {call.provider_id for call in calls}
+        if lost:
+            raise ModelError(
+                f"the graph stopped for the calls {', '.join(sorted(lost))}, and something in it caught the stop: put "
+                "DurableToolCalls() first in the middleware, and let GraphInterrupt pass where exceptions are caught",
+                retryable=False,
+            )
 
 
 def _messages(state: StateSnapshot) -> list[AnyMessage]:

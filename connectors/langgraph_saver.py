@@ -47,7 +47,8 @@ class TurnSaver(InMemorySaver):
         stop = register_serde_event_listener(blocked.append)
         try:
             for namespace, by_id in self.storage[THREAD].items():
-                kept.append(self._dumped(namespace, max(by_id)))
+                if by_id:  # A graph within that has ended was looked up, and left nothing.
+                    kept.append(self._dumped(namespace, max(by_id)))
         finally:
             stop()
         if blocked:

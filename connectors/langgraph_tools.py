@@ -14,6 +14,7 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, ToolException, tool as as_tool
+from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 from pydantic import JsonValue, ValidationError
 
@@ -30,6 +31,7 @@ __all__ = [
     "inside_the_run",
     "run_tool",
     "session_tools",
+    "stopped_calls",
     "wanted_calls",
 ]
 
@@ -38,6 +40,9 @@ MARK = "celeriac_tool_calls"
 
 extra_tools: ContextVar[Sequence[ToolDefinition]] = ContextVar("extra_tools", default=())
 """What the step's session has beside the graph's own tools."""
+
+stopped_calls: ContextVar[list[str] | None] = ContextVar("stopped_calls", default=None)
+"""Ids of the calls that a run has stopped for; whoever catches the stop cannot make them unheard."""
 
 
 class _State(AgentState[Any]):
@@ -119,7 +124,13 @@ def _all_results(state: Any) -> dict[str, list[ToolMessage]]:
 def _results(calls: Sequence[ToolCall]) -> Mapping[str, Mapping[str, str]]:
     """Stop, or go on with what is recorded: text and status by the id of the call."""
     wanted = [{"id": call["id"], "name": call["name"], "args": call["args"]} for call in calls]
-    results: Mapping[str, Mapping[str, str]] = interrupt({MARK: wanted})
+    try:
+        results: Mapping[str, Mapping[str, str]] = interrupt({MARK: wanted})
+    except GraphInterrupt:
+        stopped = stopped_calls.get()
+        if stopped is not None:
+            stopped += [str(call["id"]) for call in calls]
+        raise
     return results
 
 

@@ -30,7 +30,7 @@ from celeriac.connectors.toolset import build_toolset
 from celeriac.sessions.calls import CallStatus
 from celeriac.sessions.harness import CallResult, ModelStepContext, ModelStepResult
 from celeriac.sessions.messages import Message, Role
-from celeriac.sessions.model import ModelRequest
+from celeriac.sessions.model import ModelRequest, TextDelta
 
 
 class Fake(BaseChatModel):
@@ -98,26 +98,47 @@ def step(
     before: ModelStepResult | None = None,
     results: Sequence[CallResult] | None = None,
 ) -> ModelStepResult:
-    async def run() -> ModelStepResult:
+    """One model step."""
+    # As it comes back from the store.
+    snapshot = None if before is None else json.loads(json.dumps(before.snapshot))
+    return _run(definition, ["go"], snapshot, results)[1]
+
+
+def streamed(definition: AgentDefinition, *words: str) -> tuple[str, ModelStepResult]:
+    """The first model step after some messages: the text that was streamed, and the result."""
+    return _run(definition, words, None, None)
+
+
+def _run(
+    definition: AgentDefinition,
+    words: Sequence[str],
+    snapshot: JsonValue,
+    results: Sequence[CallResult] | None,
+) -> tuple[str, ModelStepResult]:
+    async def run() -> tuple[str, ModelStepResult]:
         toolset = await build_toolset(definition)
         request = ModelRequest(
             model=definition.models[0],
             instructions="",
-            messages=[Message(seq=0, role=Role.USER, text="go", created_at=0)],
+            messages=[
+                Message(seq=at, role=Role.USER, text=text, created_at=0)
+                for at, text in enumerate(words)
+            ],
             tools=toolset.definitions,
             session_id="s",
             turn_id="t1",
             attempt=1,
             timeout_seconds=60,
         )
-        # As it comes back from the store.
-        snapshot = None if before is None else json.loads(json.dumps(before.snapshot))
         assert definition.harness is not None
+        text = ""
         async for item in definition.harness.run_model(
             ModelStepContext(request, snapshot, results)
         ):
-            if isinstance(item, ModelStepResult):
-                return item
+            if isinstance(item, TextDelta):
+                text += item.text
+            elif isinstance(item, ModelStepResult):
+                return text, item
         raise AssertionError("no result")
 
     return asyncio.run(run())

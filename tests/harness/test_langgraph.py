@@ -15,6 +15,7 @@ pytest.importorskip("langgraph")
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    SummarizationMiddleware,
     TodoListMiddleware,
     ToolRetryMiddleware,
 )
@@ -52,6 +53,7 @@ from tests.harness.langgraph_steps import (
     look,
     says,
     step,
+    streamed,
     wants,
 )
 from tests.harness.tools import Shelf
@@ -298,6 +300,63 @@ def test_a_graph_within_the_graph_stops_and_goes_on() -> None:
     assert (before.text, [one.name for one in before.calls]) == ("Well. ", ["look"])
     after = step(definition, before, [done("c0", "found")])
     assert (after.text, after.usage.model_calls) == ("insideoutside", 2)
+
+
+def _side_by_side(*models: Fake) -> AgentDefinition:
+    graph = StateGraph(MessagesState)
+    for at, model in enumerate(models):
+        graph.add_node(str(at), create_agent(model, [look], middleware=[DurableToolCalls()]))
+        graph.add_edge(START, str(at))
+    return langgraph_session(name="a", graph=graph.compile(), model=models[0])
+
+
+def _wants_as(call_id: str) -> AIMessage:
+    return AIMessage("", tool_calls=[tool_call(name="look", args={}, id=call_id)])
+
+
+def test_graphs_side_by_side_each_get_their_results() -> None:
+    models = [says(_wants_as(one), AIMessage(f"{one} ended")) for one in ("left", "right")]
+    definition = _side_by_side(*models)
+    before = step(definition)
+    assert [one.provider_id for one in before.calls] == ["left", "right"]
+    after = step(definition, before, [done("left", "l"), done("right", "r")])
+    assert (after.text, after.calls) == ("left endedright ended", [])
+    assert [model.asked[-1][-1].content for model in models] == ["l", "r"]
+
+
+def test_a_graph_that_ended_beside_one_that_waits_is_not_run_again() -> None:
+    waits, ends = says(_wants_as("left"), AIMessage("left ended")), says(AIMessage("at once"))
+    definition = _side_by_side(waits, ends)
+    before = step(definition)
+    assert ([one.provider_id for one in before.calls], before.text) == (["left"], "at once")
+    after = step(definition, before, [done("left", "l")])
+    assert (after.text, len(ends.asked), after.usage.model_calls) == ("left ended", 1, 1)
+
+
+class Swallowing(AgentMiddleware[Any, Any, Any]):
+    """Takes whatever comes for a failure of the tool."""
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - that is what it is about
+            return ToolMessage(str(error), tool_call_id=request.tool_call["id"])
+
+
+def test_a_call_whose_stop_was_caught_is_not_lost() -> None:
+    model = says(wants("look"), AIMessage("it failed"))
+    graph = create_agent(model, [look], middleware=[Swallowing(), DurableToolCalls()])
+    with pytest.raises(ModelError, match=r"calls c0, .* put DurableToolCalls\(\) first") as error:
+        step(langgraph_session(name="a", graph=graph, model=model))
+    assert not error.value.retryable
+
+
+def test_what_middleware_asks_for_itself_is_streamed_to_nobody() -> None:
+    model = says(AIMessage("a summary"), AIMessage("the answer"))
+    summing = SummarizationMiddleware(model, trigger=("messages", 3), keep=("messages", 1))
+    said, result = streamed(agent(model, middleware=[summing]), "one", "two", "three")
+    assert (said, result.text, result.usage.model_calls) == ("the answer", "the answer", 2)
+    assert "a summary" in str(model.asked[-1][0].content)
 
 
 def test_the_snapshot_holds_nothing_of_the_context() -> None:
