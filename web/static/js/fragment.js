@@ -47,10 +47,12 @@ function update(old, fresh) {
   if (keyed === null) return replace(old, fresh);
   copyAttributes(old, fresh);
   const known = new Map([...old.children].map((child) => [child.getAttribute("data-key"), child]));
+  const kept = new Set([...fresh.children].map((child) => child.getAttribute("data-key")));
+  // First of all, or everything after one that is gone would be moved before it.
+  for (const [key, gone] of known) if (!kept.has(key)) gone.remove();
   let place = old.firstElementChild;
   for (const child of [...fresh.children]) {
     const before = known.get(child.getAttribute("data-key"));
-    known.delete(child.getAttribute("data-key"));
     if (before === undefined) {
       old.insertBefore(adopt(child), place);
       continue;
@@ -59,7 +61,6 @@ function update(old, fresh) {
     else old.insertBefore(before, place);
     replace(before, child);
   }
-  for (const gone of known.values()) gone.remove();
 }
 
 /**

@@ -17,6 +17,9 @@ export class LiveText {
     this.reasoning = /** @type {HTMLElement} */ (this.box.querySelector('[data-live="reasoning"]'));
     this.latest = /** @type {HTMLElement} */ (document.getElementById("latest"));
     this.step = "";
+    /** What came since the last frame: each look at the page's height makes the browser lay it out anew. */
+    this.pending = { text: "", reasoning: "" };
+    this.frame = 0;
     /** Whether the message is stored, so that the next rendering replaces this text. */
     this.stored = false;
     this.latest.addEventListener("click", () => this.toEnd());
@@ -30,10 +33,20 @@ export class LiveText {
   append(kind, data) {
     const step = `${data.step_id}/${data.attempt}`;
     if (step !== this.step) this.clear(step);
+    this.pending[kind] += data.text;
+    this.frame ||= requestAnimationFrame(() => this.show());
+  }
+
+  show() {
+    this.frame = 0;
+    const { text, reasoning } = this.pending;
+    if (text === "" && reasoning === "") return;
+    this.pending = { text: "", reasoning: "" };
     const follow = this.atEnd();
     this.box.hidden = false;
-    if (kind === "reasoning") this.folded.hidden = false;
-    this[kind].append(writtenOut(data.text));
+    if (reasoning !== "") this.folded.hidden = false;
+    this.text.append(writtenOut(text));
+    this.reasoning.append(writtenOut(reasoning));
     this.settle(follow);
   }
 
@@ -41,6 +54,7 @@ export class LiveText {
   clear(step) {
     this.step = step;
     this.stored = false;
+    this.pending = { text: "", reasoning: "" };
     this.box.hidden = true;
     this.folded.hidden = true;
     this.text.replaceChildren();
