@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         tool,
     )
     from celeriac.tasks.dispatch import open_client
+    from celeriac.web.http_client import HttpSessionClient
 
 __all__ = [
     "AgentDefinition",
@@ -74,6 +75,7 @@ __all__ = [
     "DefinitionError",
     "DurableToolCalls",
     "FailureKind",
+    "HttpSessionClient",
     "InvalidRequest",
     "McpToolSource",
     "ModelCall",
@@ -160,9 +162,11 @@ _HOMES = {
         "tool",
     ),
     "celeriac.tasks.dispatch": ("open_client",),
+    "celeriac.web.http_client": ("HttpSessionClient",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _EXTRAS = {
+    "HttpSessionClient": "client",
     "DurableToolCalls": "langgraph",
     "durable_tool_node": "langgraph",
     "google_adk_session": "google-adk",
@@ -171,7 +175,7 @@ _EXTRAS = {
     "pydantic_ai_session": "pydantic-ai",
     "session_tools": "langgraph",
 }
-"""What loads another framework, by name: the extra that brings it."""
+"""What loads a package that not everybody has, by name: the extra that brings it."""
 
 
 def __getattr__(name: str) -> object:

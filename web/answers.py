@@ -46,7 +46,7 @@ class ProblemDetails(_Answer):
 class SessionStarted(SessionCreated):
     """A new session, and the token that opens it; it is given only here."""
 
-    session_token: str
+    session_token: str = Field(repr=False)
 
 
 class Accepted(_Answer):

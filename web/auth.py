@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 import werkzeug.exceptions
@@ -138,9 +138,13 @@ def hide_malformed_sessions() -> None:
 
 def _session_principal(session_id: str) -> Principal:
     bearer = _bearer_token()
-    if bearer is not None:
-        return _bearer_principal(bearer, session_id)
     token = request.headers.get(SESSION_HEADER)
+    if bearer is not None:
+        known = _bearer_principal(bearer, session_id)
+        # Both: who started a session as a `client` holds it, and acts under that name.
+        if known.role > Role.NOBODY and token is not None and parts().key.opens(session_id, token):
+            return replace(known, holds=session_id)
+        return known
     if token is not None:
         if parts().key.opens(session_id, token):
             return Principal(HOLDER_NAME, holds=session_id)

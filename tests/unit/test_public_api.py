@@ -63,6 +63,13 @@ def test_a_framework_that_is_not_installed_is_named_with_its_extra(
         getattr(celeriac, name)
 
 
+def test_the_http_client_names_its_extra_where_httpx_is_not_installed() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import celeriac; celeriac.HttpSessionClient"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "HttpSessionClient needs httpx" in done.stderr
+    assert "pip install 'celeriac[client]'" in done.stderr
+
+
 def loaded_by(*modules: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after importing these."""
     code = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
@@ -75,6 +82,7 @@ def test_the_web_and_the_command_line_load_no_model_client() -> None:
     assert {"celeriac.web", "celeriac.tasks.cli"} <= loaded
     assert loaded.isdisjoint(HEAVY)
     assert not any(name.startswith("celeriac.connectors.litellm") for name in loaded)
+    assert "celeriac.web.http_client" not in loaded
 
 
 def test_an_agent_with_a_source_of_mcp_tools_loads_no_sdk_while_there_is_no_server() -> None:
