@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from celeriac.sessions.rates import Rate
 from celeriac.sessions.snapshot import WorkerInfo
 from celeriac.sessions.state import SessionState, SessionStatus, Step, StepName
 
@@ -87,6 +88,10 @@ class SlowSession(_View):
     agent: str
     title: str
     updated_at: int
+    turn_id: str | None = None
+    """The open turn, which can be stopped."""
+    stopping: bool = False
+    """Whether somebody has stopped it, and it ends at the next safe step boundary."""
     reasons: tuple[Reason, ...]
 
 
@@ -104,6 +109,8 @@ class Operations(_View):
     """Sessions that somebody should have looked at by now: no worker looks after waiting and lost steps."""
     slow: tuple[SlowSession, ...]
     """Sessions at work, those first that have not moved for the longest time."""
+    rates: tuple[Rate, ...]
+    """Attempts of model and tool calls that ended in the last hour, one series for each way of ending."""
 
 
 def reasons_of(

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from celeriac.sessions.operations import Operations, QueueInfo, Reason, ReasonKind
+from celeriac.sessions.rates import Outcome, Work
 from celeriac.sessions.state import StepName
 
-__all__ = ["age_words", "problems", "queue_words", "reason_words"]
+__all__ = ["age_words", "problems", "queue_words", "rate_words", "reason_words"]
 
 _LATE_MS = 30_000
 
@@ -78,6 +79,27 @@ def queue_words(queue: QueueInfo, now: int) -> str:
         "" if queue.oldest_at is None else f", the oldest since {age_words(now - queue.oldest_at)}"
     )
     return f"{queue.depth:,} waiting{oldest}"
+
+
+def rate_words(operations: Operations) -> str:
+    """Say how much ended in the last hour, and how."""
+    done = {(rate.work, rate.outcome): sum(rate.per_minute) for rate in operations.rates}
+    works = [
+        f"{sum(done.get((work, outcome), 0) for outcome in Outcome):,} attempts of {word}"
+        for work, word in ((Work.MODEL, "model calls"), (Work.TOOL, "tool calls"))
+    ]
+    ends = [
+        f"{sum(done.get((work, outcome), 0) for work in Work):,} {word}"
+        for outcome, word in _ENDS.items()
+    ]
+    return ", ".join([*works, *ends])
+
+
+_ENDS = {
+    Outcome.RETRIED: "tried again",
+    Outcome.FAILED: "failed",
+    Outcome.UNKNOWN: "with unknown outcome",
+}
 
 
 def problems(operations: Operations) -> Iterator[str]:

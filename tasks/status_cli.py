@@ -8,7 +8,7 @@ from celeriac.sessions.client import SessionClient
 from celeriac.sessions.operations import Operations
 from celeriac.sessions.settings import Settings
 from celeriac.tasks.cli_common import Exit, one_line, plain, print_json
-from celeriac.tasks.operation_words import problems, queue_words, reason_words
+from celeriac.tasks.operation_words import problems, queue_words, rate_words, reason_words
 from celeriac.tasks.queues import CeleryQueues
 
 __all__ = ["show_session", "show_status"]
@@ -45,6 +45,7 @@ def _show(operations: Operations, wrong: list[str]) -> None:
         f"people    {operations.approvals_waiting:,} calls wait for approval, "
         f"{operations.unknown_outcomes:,} outcomes unknown"
     )
+    click.echo(f"last hour {rate_words(operations)}")
     for worker in operations.workers:
         busy = f"{worker.running} of {worker.concurrency} busy"
         click.echo(f"worker    {plain(worker.name)}  {busy}, takes {', '.join(worker.queues)}")

@@ -1,4 +1,4 @@
-"""Prometheus metrics: gauges of what goes on, read from the store when they are asked for.
+"""Prometheus metrics of what goes on, read from the store when they are asked for: gauges, and one counter.
 
 None has a label for each session, so their number does not grow with use.
 https://prometheus.io/docs/instrumenting/exposition_formats/
@@ -63,13 +63,26 @@ def _lines(operations: Operations) -> Iterator[str]:
             if one.oldest_at is not None
         ],
     )
+    yield from _metric(
+        "counter",
+        "attempts_total",
+        "Attempts of model and tool calls that ended; starts again from 0 at every full hour.",
+        [
+            ({"work": rate.work.value, "outcome": rate.outcome.value}, rate.since_hour)
+            for rate in operations.rates
+        ],
+    )
 
 
 def _gauge(name: str, about: str, samples: list[_Sample]) -> Iterator[str]:
-    yield f"# HELP celeriac_{name} {about}\n# TYPE celeriac_{name} gauge\n"
+    return _metric("gauge", name, about, samples)
+
+
+def _metric(kind: str, name: str, about: str, samples: list[_Sample]) -> Iterator[str]:
+    yield f"# HELP celeriac_{name} {about}\n# TYPE celeriac_{name} {kind}\n"
     for labels, value in samples:
         inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        yield f"celeriac_{name}{f'{{{inner}}}' if inner else ''} {value:g}\n"
+        yield f"celeriac_{name}{f'{{{inner}}}' if inner else ''} {value:.15g}\n"
 
 
 def _escaped(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from flask import Blueprint, Response, request, url_for
 
@@ -15,6 +16,7 @@ from celeriac.web.auth import Principal, acting, page_principal, require_csrf
 from celeriac.web.limits import limit_messages
 from celeriac.web.operators import Role
 from celeriac.web.page_approvals import approvals_page
+from celeriac.web.page_operations import operations_page
 from celeriac.web.page_parts import done, is_enhanced, typed
 from celeriac.web.page_sessions import Kept, session_page
 from celeriac.web.parts import parts
@@ -26,22 +28,39 @@ __all__ = ["page_actions"]
 page_actions = Blueprint("page_actions", __name__, url_prefix="/sessions/<sid>")
 
 
+class _Page(Protocol):
+    def __call__(self, *, alert: str | None, status: int) -> Response: ...
+
+
+class _Source(NamedTuple):
+    """A page over all sessions that a form was sent from."""
+
+    endpoint: str
+    page: _Page
+
+
+_SOURCES = {
+    "approvals": _Source("page_approvals.show_approvals", approvals_page),
+    "operations": _Source("page_operations.show_operations", operations_page),
+}
+
+
 def _act(
     sid: str, principal: Principal, action: Callable[[], object], kept: Kept | None = None
 ) -> Response:
     """Do it, then show the page it was asked from; a refusal is shown there too."""
-    from_inbox = request.form.get("from") == "approvals" and principal.may(Role.VIEWER)
+    source = _SOURCES.get(request.form.get("from", "")) if principal.may(Role.VIEWER) else None
     try:
         action()
     except Refused as error:
         if is_enhanced():
             raise
         status = problem_of(error).status
-        if from_inbox:
-            return approvals_page(alert=str(error), status=status)
+        if source is not None:
+            return source.page(alert=str(error), status=status)
         return session_page(sid, principal, alert=str(error), status=status, kept=kept or Kept())
-    if from_inbox:
-        return done(url_for("page_approvals.show_approvals"))
+    if source is not None:
+        return done(url_for(source.endpoint))
     return done(url_for("page_sessions.show_session", sid=sid))
 
 

@@ -6,15 +6,25 @@ from collections.abc import Mapping
 
 from celeriac.sessions.codec import write_images, write_record, write_state, write_timing
 from celeriac.sessions.draft import Change
+from celeriac.sessions.rates import counted
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.state import SessionState, StepName
-from celeriac.sessions.store.keys import SessionKeys, call_fields, queue_fields, step_field
+from celeriac.sessions.store.keys import (
+    SessionKeys,
+    call_fields,
+    queue_fields,
+    rate_place,
+    step_field,
+)
 from celeriac.sessions.store.scripts import Argument
 
 __all__ = ["Writes", "commit_writes"]
 
 _TRIM_EVERY = 64
 """The step history is trimmed at every so many steps, so that it costs nothing in between."""
+
+_RATES_SECONDS = 3 * 3600
+"""So long after its first count an hour's counts are forgotten; they are read for two hours."""
 
 _MOST_ARGUMENTS = 4_000
 """Lua cannot pass on 8,000 values at once, and a script that fails midway has written half. Only commands
@@ -79,6 +89,7 @@ def commit_writes(
         writes.add("SET" if values else "DEL", keys.harness, *values)
     _write_records(writes, keys, change)
     _write_history(writes, keys, before, change, settings)
+    _write_rates(writes, keys, change)
     if writes.kept:
         writes.add("HINCRBY", keys.session, "bytes", writes.kept)
     _write_events(writes, keys, change, settings)
@@ -146,6 +157,15 @@ def _write_history(
     earlier = before.steps_made if before else 0
     if earlier // _TRIM_EVERY != change.state.steps_made // _TRIM_EVERY:
         writes.add("LTRIM", keys.steps, -settings.history_max_steps, -1)
+
+
+def _write_rates(writes: Writes, keys: SessionKeys, change: Change) -> None:
+    for (minute, work, outcome), count in counted(change.history, change.state).items():
+        hour, field = rate_place(minute, work, outcome)
+        key = keys.partition.rates(hour)
+        writes.add("HINCRBY", key, field, count)
+        # Only the first one of an hour sets it, so it is not in the append-only file every time.
+        writes.add("EXPIRE", key, _RATES_SECONDS, "NX")
 
 
 def _write_events(writes: Writes, keys: SessionKeys, change: Change, settings: Settings) -> None:

@@ -28,6 +28,8 @@ pack                  zset    permanent      id of an idle session, until packed
 index:<status>        zset    permanent      session id -> last activity
 approvals             zset    permanent      <session>:<call> -> since when it waits for a decision
 unknown               zset    permanent      <session>:<call> -> since when its outcome is unknown
+rates:<hour>          hash    some hours     `<minute>:<work>:<outcome>` -> attempts that ended in that minute
+                                             of that hour (since 1970): see `rates`
 audit                 stream  permanent      decisions and operators' acts (JSON), capped: see `audit`
 ===================== ======= ============== ==========================================================
 
@@ -63,6 +65,8 @@ __all__ = [
     "limit_key",
     "partition_of",
     "queue_fields",
+    "rate_place",
+    "read_rate_place",
     "step_field",
 ]
 
@@ -109,6 +113,24 @@ def queue_fields(message_id: str) -> tuple[str, str]:
     return message_id, message_id + ":i"
 
 
+def rate_place(minute: int, work: str, outcome: str) -> tuple[int, str]:
+    """Return where attempts are counted that end in a minute: the hour, and the field of its hash.
+
+    Args:
+        minute: Minutes since 1970.
+        work: What was done.
+        outcome: How it ended.
+    """
+    hour, rest = divmod(minute, 60)
+    return hour, f"{rest}:{work}:{outcome}"
+
+
+def read_rate_place(hour: int, field: str) -> tuple[int, str, str]:
+    """Return minute, work and outcome that a field of an hour's hash counts."""
+    rest, work, outcome = field.split(":")
+    return hour * 60 + int(rest), work, outcome
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionKeys:
     """Names of a partition's indexes."""
@@ -143,6 +165,10 @@ class PartitionKeys:
     def audit(self) -> str:
         """Decisions and operators' acts."""
         return self._base + "audit"
+
+    def rates(self, hour: int) -> str:
+        """How many attempts ended in an hour, counted since 1970."""
+        return f"{self._base}rates:{hour}"
 
     def status(self, status: SessionStatus) -> str:
         """Sessions of one status."""

@@ -17,10 +17,11 @@ from celeriac.sessions.operations import (
     reasons_of,
 )
 from celeriac.sessions.snapshot import WorkerInfo
-from celeriac.sessions.state import SessionState, Step
+from celeriac.sessions.state import ControlVerb, SessionState, Step
 from celeriac.sessions.store.connection import store_errors
 from celeriac.sessions.store.keys import SessionKeys, step_field
 from celeriac.sessions.store.lists import SessionLists
+from celeriac.sessions.store.rates import read_rates
 from celeriac.sessions.store.sessions import SessionStore
 
 __all__ = ["QueueLook", "Queues", "SessionOperations"]
@@ -82,6 +83,8 @@ class SessionOperations:
                 agent=state.agent,
                 title=state.title,
                 updated_at=state.updated_at,
+                turn_id=state.turn.id if state.turn else None,
+                stopping=_stopping(state),
                 reasons=reasons_of(state, now, queues.of, served),
             )
             for state in self._lists.longest_at_work(_SLOW)
@@ -97,6 +100,7 @@ class SessionOperations:
             unknown_outcomes=counts.unknown,
             overdue=counts.overdue,
             slow=tuple(slow),
+            rates=read_rates(self._store.client, now),
         )
 
     def reasons(
@@ -138,6 +142,11 @@ class SessionOperations:
         with store_errors():
             raw = self._store.client.hget(SessionKeys.of(session_id).session, step_field(step_id))
         return None if raw is None else read_timing(cast("bytes", raw)).not_before
+
+
+def _stopping(state: SessionState) -> bool:
+    control = state.turn.control if state.turn else None
+    return control is not None and control.verb is ControlVerb.CANCEL
 
 
 def _served(workers: Sequence[WorkerInfo]) -> Callable[[str], bool]:

@@ -36,6 +36,7 @@ RULES = (
     Rule(_PARTITION + "index:(idle|running|waiting)", "zset"),
     Rule(_PARTITION + "approvals", "zset"),
     Rule(_PARTITION + "unknown", "zset"),
+    Rule(_PARTITION + r"rates:\d+", "hash", expires=True),
     Rule(_PARTITION + "audit", "stream"),
     Rule("celeriac:audit:(access|refused)", "stream"),
     Rule("celeriac:limit:[a-z]+:[0-9a-f]{24}", "string", expires=True),

@@ -67,6 +67,7 @@ def all_names(session_id: str) -> list[str]:
         partition.approvals,
         partition.unknown,
         partition.audit,
+        partition.rates(500_000),
         *indexes,
     ]
 
@@ -87,7 +88,7 @@ def test_all_keys_of_a_session_are_in_one_slot() -> None:
     for _ in range(100):
         sid = new_session_id()
         names = all_names(sid)
-        assert len(set(names)) == len(names) == 18
+        assert len(set(names)) == len(names) == 19
         assert {re.findall(r"\{(.*?)\}", name)[0] for name in names} == {str(partition_of(sid))}
 
 
@@ -211,7 +212,7 @@ def test_every_kind_of_key_is_in_the_inventory(
     respond(session_store, sid, planned(approval=True))
 
     names = [cast("bytes", name).decode() for name in redis_client.scan_iter()]
-    kinds = {name.rpartition(":")[2] for name in names}
+    kinds = {re.sub(r"rates:\d+$", "rates", name).rpartition(":")[2] for name in names}
 
     assert kinds == {
         sid,
@@ -225,6 +226,7 @@ def test_every_kind_of_key_is_in_the_inventory(
         "waiting",
         "approvals",
         "unknown",
+        "rates",
         "workers",
         "agents",
     }

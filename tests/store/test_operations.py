@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pytest
 
 from celeriac.sessions.client import SessionClient
-from celeriac.sessions.errors import NotFound
+from celeriac.sessions.errors import NotFound, Refused
 from celeriac.sessions.operations import ReasonKind
+from celeriac.sessions.rates import Outcome, Work
 from celeriac.sessions.settings import Settings
 from celeriac.sessions.snapshot import WorkerInfo
 from celeriac.sessions.state import SessionStatus
-from celeriac.sessions.store.keys import SessionKeys
+from celeriac.sessions.store.connection import DirectConnections
+from celeriac.sessions.store.keys import PartitionKeys, SessionKeys
 from celeriac.sessions.store.lists import SessionLists
 from celeriac.sessions.store.reader import SessionReader
+from celeriac.sessions.store.scripts import Argument, Script
 from celeriac.sessions.store.sessions import SessionStore
 from celeriac.tasks.celery import make_app
 from celeriac.tasks.dispatch import CeleryDispatcher
 from celeriac.tasks.names import MODEL_QUEUE, TOOL_QUEUE
 from celeriac.tasks.queues import CeleryQueues
-from tests.store.driving import asking, new_session, unknown
+from tests.store.driving import (
+    answer,
+    asking,
+    broke,
+    claim,
+    new_session,
+    planned,
+    unknown,
+    whole_turn,
+)
 
 QUEUES = CeleryQueues(Settings())
 
@@ -121,3 +136,78 @@ def test_why_one_session_is_where_it_is(
     assert now >= reasons[0].since
     with pytest.raises(NotFound):
         session_client.operations.reasons("ses_000000000000000000000000", QUEUES)
+
+
+def ended(client: SessionClient) -> dict[tuple[Work, Outcome], int]:
+    rates = client.operations.read(QUEUES).rates
+    return {(one.work, one.outcome): sum(one.per_minute) for one in rates if sum(one.per_minute)}
+
+
+def test_each_attempt_is_counted_once_in_the_commit_that_ends_it(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid = new_session(session_store, None)
+    whole_turn(session_store, sid, planned())
+    assert ended(session_client) == {
+        (Work.MODEL, Outcome.SUCCEEDED): 2,
+        (Work.TOOL, Outcome.SUCCEEDED): 1,
+    }
+    unknown(session_store)
+    assert ended(session_client)[Work.TOOL, Outcome.UNKNOWN] == 1
+
+
+def test_a_failed_attempt_that_is_tried_again_is_a_retry_and_a_late_report_counts_nothing(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid = new_session(session_store)
+    claimed = claim(session_store, sid)
+    broke(session_store, claimed)
+    with suppress(Refused):
+        broke(session_store, claimed)
+    assert ended(session_client) == {(Work.MODEL, Outcome.RETRIED): 1}
+
+
+def test_a_commit_that_is_sent_again_counts_once(
+    session_store: SessionStore, session_client: SessionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a lost answer."""
+    run = Script.run
+
+    def twice(
+        self: Script,
+        connections: DirectConnections,
+        keys: Sequence[str],
+        arguments: Sequence[Argument] = (),
+    ) -> object:
+        if self.name == "commit":
+            assert run(self, connections, keys, arguments) == 1
+        return run(self, connections, keys, arguments)
+
+    sid = new_session(session_store)
+    monkeypatch.setattr(Script, "run", twice)
+    answer(session_store, sid)
+    assert ended(session_client) == {(Work.MODEL, Outcome.SUCCEEDED): 1}
+
+
+def test_counts_of_another_version_are_left_alone(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    now = session_store.client.time()[0] * 1000
+    key = PartitionKeys(3).rates(now // 3_600_000)
+    session_store.client.hset(key, "0:video:succeeded", 5)
+    session_store.client.expire(key, 100)
+    assert ended(session_client) == {}
+
+
+def test_a_session_at_work_says_which_turn_may_be_stopped(
+    session_store: SessionStore, session_client: SessionClient
+) -> None:
+    sid = new_session(session_store)
+    claim(session_store, sid)
+    (slow,) = session_client.operations.read(QUEUES).slow
+    turn = session_store.load(sid).state.turn
+    assert turn is not None
+    assert (slow.turn_id, slow.stopping) == (turn.id, False)
+    session_client.cancel_turn(sid, turn_id=slow.turn_id)
+    (slow,) = session_client.operations.read(QUEUES).slow
+    assert slow.stopping

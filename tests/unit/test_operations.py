@@ -145,6 +145,7 @@ def _operations(**values: object) -> Operations:
         "unknown_outcomes": 0,
         "overdue": 0,
         "slow": (),
+        "rates": (),
         **values,
     }
     return Operations.model_validate(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from celeriac.sessions.operations import (
@@ -11,6 +12,7 @@ from celeriac.sessions.operations import (
     ReasonKind,
     SlowSession,
 )
+from celeriac.sessions.rates import MINUTE_MS, Count, Outcome, Work, rates_of
 from celeriac.sessions.snapshot import WorkerInfo
 from celeriac.sessions.state import SCHEMA_VERSION, SessionState, SessionStatus, StepName
 from celeriac.sessions.store.operations import Queues, SessionOperations
@@ -44,6 +46,13 @@ class FakeOperations(SessionOperations):
             QueueInfo(name="celeriac.tool", depth=2, oldest_at=NOON - 4_000, workers=1),
         )
         self.slow: tuple[SlowSession, ...] = ()
+        self.counts: Counter[Count] = Counter(
+            {
+                (NOON // MINUTE_MS - ago, Work.MODEL, Outcome.SUCCEEDED): 5 + ago * 7 % 30
+                for ago in range(50)
+            }
+        )
+        """What ended, by minute."""
 
     def read(self, queues: Queues) -> Operations:
         self._check(None)
@@ -60,6 +69,7 @@ class FakeOperations(SessionOperations):
             unknown_outcomes=0,
             overdue=0,
             slow=self.slow,
+            rates=rates_of(self.counts, NOON),
         )
 
     def reasons(

@@ -1,4 +1,5 @@
 // Operations: looks again every few seconds while the page is on screen.
+import { enhanceForms } from "./forms.js";
 import { refresh, rememberServed } from "./fragment.js";
 
 const LOOK_MS = 3000;
@@ -16,4 +17,5 @@ async function read() {
 }
 
 rememberServed();
+enhanceForms(read);
 setInterval(() => document.hidden || read(), LOOK_MS);
