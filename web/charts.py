@@ -41,7 +41,7 @@ _CHARTS: tuple[tuple[str, tuple[Work, ...], tuple[Outcome, ...], str], ...] = (
     ("Tool calls", (Work.TOOL,), tuple(Outcome), "good"),
     ("Tried again", tuple(Work), (Outcome.RETRIED,), "warn"),
     ("Failed", tuple(Work), (Outcome.FAILED,), "bad"),
-    ("Ended unknown", tuple(Work), (Outcome.UNKNOWN,), "unknown"),
+    ("Unknown", tuple(Work), (Outcome.UNKNOWN,), "unknown"),
 )
 
 

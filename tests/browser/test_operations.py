@@ -42,11 +42,16 @@ def test_it_follows_what_goes_on(open_page: OpenPage, fake: FakeClient, dress: s
             agent="support",
             title="Where is my order? " * 5,
             updated_at=NOON - 60_000,
+            turn_id="t1",
             reasons=(reason,),
         ),
     )
-    expect(page.locator(".banner--bad")).to_contain_text("No worker takes the queue celeriac.slow")
+    expect(page.locator(".operations .banner--bad")).to_contain_text(
+        "No worker takes the queue celeriac.slow"
+    )
     expect(page.get_by_text("not moving")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop Where is my order?")).to_be_visible()
+    expect(page.get_by_role("img", name="Model calls:")).to_be_visible()
     expect(page.locator("#announce")).to_have_text("1 problem")
     wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
     assert not wide, "nothing sticks out"
