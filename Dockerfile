@@ -8,7 +8,7 @@ RUN python -m venv /opt/celeriac
 COPY requirements/ /src/requirements/
 # LOCK=core leaves out litellm and mcp: enough for web, a tenth of the size.
 ARG LOCK=all
-RUN /opt/celeriac/bin/pip install --require-hashes -r /src/requirements/${LOCK}.txt
+RUN /opt/celeriac/bin/pip install --require-hashes --no-deps -r /src/requirements/${LOCK}.txt
 # The whole tree, because celeriac/ holds links to the four folders beside it.
 COPY . /src
 RUN /opt/celeriac/bin/pip install --no-deps --no-build-isolation /src

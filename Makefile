@@ -17,10 +17,12 @@ help:  ## List these targets
 
 setup: .venv/dev.stamp  ## Create .venv with everything that development needs
 
-# Each lock is a set of exact versions with hashes; the project itself is linked in, not copied.
+# Each lock is a set of exact versions with hashes, whole as it is: pip is told not to look for more,
+# as it finds `name[extra]` unpinned beside `name` once a newer version is out.
+# The project itself is linked in, not copied.
 .venv/%.stamp: requirements/%.txt pyproject.toml
 	@scripts/ensure-venv
-	$(INSTALL) --require-hashes -r $<
+	$(INSTALL) --require-hashes --no-deps -r $<
 	$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -182,7 +182,7 @@ SEEN = r"""() => {
   return {
     left,
     marked: document.querySelectorAll(".hidden-character").length,
-    made: [...document.querySelectorAll(made)].map(it => it.outerHTML.slice(0, 300)),
+    made: [...document.querySelectorAll(made)].filter(it => !it.matches("svg:has(> .chart__ground)")).map(it => it.outerHTML.slice(0, 300)),
     links: [...document.links].map(it => it.protocol).filter(it => !/^https?:$/.test(it)),
     handlers: [...document.querySelectorAll("*")].filter(it => [...it.attributes].some(a => a.name.startsWith("on"))).length,
     ran: window.ran ?? null,
